@@ -1,0 +1,73 @@
+"""The life of an entry in the merge queue, and of a repository's mirror, as the keeper records it."""
+
+from hivekeeper.domain import events as e
+from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, TaskRow
+from hivekeeper.commands.attempts import complete_task, fail_attempt
+from hivekeeper.store.ledger import Transaction
+
+
+def begin_verifying(tx: Transaction, entry: MergeRow, *, base: str, candidate: str, tree: str) -> int:
+    """Record the candidate that is to be verified; tell the round."""
+    number = entry.round + 1
+    tx.record(e.MergeVerifying(entry.task, entry.attempt, number, base, candidate, tree))
+    return number
+
+
+def begin_landing(tx: Transaction, entry: MergeRow, *, at: str) -> None:
+    """Record that the candidate passed and is to land."""
+    tx.record(e.MergeLanding(entry.task, entry.attempt), occurred_at=at)
+
+
+def requeue(tx: Transaction, entry: MergeRow, *, why: str) -> None:
+    """Record that another candidate must be made."""
+    tx.record(e.MergeRequeued(entry.task, entry.attempt), why=why)
+
+
+def note_landed(tx: Transaction, entry: MergeRow, task: TaskRow, *, at: str) -> None:
+    """Record that the candidate is on the integration branch: the task is complete."""
+    assert entry.candidate is not None
+    tx.record(e.MergeLanded(entry.task, entry.attempt, entry.repo, entry.candidate), occurred_at=at)
+    complete_task(tx, task, entry.attempt, at=at, commit=entry.candidate)
+
+
+def reject(tx: Transaction, entry: MergeRow, task: TaskRow, attempt: AttemptRow, *, why: str, at: str) -> None:
+    """Record that the change does not land; the task is tried again or waits for a person."""
+    tx.record(e.MergeRejected(entry.task, entry.attempt), why=why, occurred_at=at)
+    fail_attempt(tx, task, attempt, why=why, at=at)
+
+
+def withdraw(tx: Transaction, entry: MergeRow, *, why: str) -> None:
+    """Record that a cancelled task's change leaves the queue."""
+    tx.record(e.MergeWithdrawn(entry.task, entry.attempt), why=why)
+
+
+def note_fetched(tx: Transaction, repo: RepoRow, *, integration: str, source: str) -> None:
+    """Record that a mirror is ready."""
+    tx.record(e.RepoFetched(repo.name, integration, source))
+
+
+def fetch_again(tx: Transaction, repo: RepoRow, *, why: str) -> None:
+    """Record that a lost fetch is to be repeated, which harms nobody."""
+    tx.record(e.RepoWanted(repo.name, repo.path, repo.branch, repo.verify, repo.fetches + 1), why=why)
+
+
+def note_fetch_failed(tx: Transaction, repo: RepoRow, problem: str) -> None:
+    """Record that a mirror could not be fetched."""
+    tx.record(e.RepoFetchFailed(repo.name, problem))
+
+
+def begin_publishing(tx: Transaction, repo: RepoRow, commit: str) -> int:
+    """Record that what landed is being published; tell the number of this publication."""
+    number = repo.publications + 1
+    tx.record(e.RepoPublishing(repo.name, commit, number))
+    return number
+
+
+def note_published(tx: Transaction, repo: RepoRow, commit: str, *, at: str) -> None:
+    """Record that the person's repository has it."""
+    tx.record(e.RepoPublished(repo.name, commit), occurred_at=at)
+
+
+def note_publish_failed(tx: Transaction, repo: RepoRow, problem: str, *, retry_at: str) -> None:
+    """Record that the person's repository did not take it."""
+    tx.record(e.RepoPublishFailed(repo.name, problem, retry_at))

@@ -1,0 +1,123 @@
+"""A person's plan becomes a convoy: all of it or nothing."""
+
+from dataclasses import asdict, dataclass
+
+from hivekeeper.domain import events as e
+from hivekeeper.domain.names import find_nearest, task_key
+from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec, find_cycle
+from hivekeeper.domain.rows import ConvoyRow, TaskRow
+from hivekeeper.domain.states import ConvoyState, RepoState
+from hivekeeper.errors import InputError
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What a plan came to: tasks new to the hive, and tasks it knew already."""
+
+    convoy: str
+    added: int
+    known: int
+
+
+def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
+    """Take a plan in. The same plan again adds nothing; new tasks are added; a changed task is refused with the plan."""
+    existing = queries.find_convoy(tx.connection, plan.convoy)
+    known = {task.id: task for task in queries.list_tasks_of_convoy(tx.connection, plan.convoy)}
+    new = [spec for spec in plan.tasks if spec.id not in known]
+    if existing and existing.state is ConvoyState.ARCHIVED and new:
+        what = f"Convoy '{plan.convoy}' is finished and archived; it takes no new tasks."
+        raise InputError(what, advice="Give the plan another convoy name.")
+    for spec in plan.tasks:
+        if spec.id in known:
+            _refuse_changes(tx, spec, known[spec.id])
+    # A changed plan may name tasks of the earlier one, so a ring can span both.
+    after = {task.id: tuple(_predecessors(tx, task)) for task in known.values()}
+    after.update({spec.id: spec.after for spec in plan.tasks})
+    if ring := find_cycle(after):
+        raise InputError(f"Tasks wait for each other: {' -> '.join(ring)}.")
+    if existing is None:
+        stamp = tx.now[:19].replace("-", "").replace(":", "").replace("T", "_")
+        tx.record(e.ConvoySubmitted(plan.convoy, f"pipeline_{plan.convoy}_{stamp}"), why=why)
+    elif new:
+        _reopen(tx, existing)
+    if new:
+        for repo in plan.repos:
+            want_repo(tx, repo)
+    for spec in new:
+        tx.record(to_event(plan.convoy, spec), why=why)
+    return Submitted(plan.convoy, len(new), len(plan.tasks) - len(new))
+
+
+def add_task(tx: Transaction, convoy: str, spec: TaskSpec, *, why: str = "") -> bool:
+    """Add one task to a convoy, which is made if need be; False when the very same task is there."""
+    for other in spec.after:
+        if queries.find_task(tx.connection, task_key(convoy, other)) is None:
+            ids = [task.id for task in queries.list_tasks_of_convoy(tx.connection, convoy)]
+            hint = find_nearest(other, ids)
+            advice = f"Did you mean '{hint}'?" if hint else f"Type: hive convoy show {convoy}"
+            raise InputError(f"Convoy '{convoy}' has no task '{other}' to wait for.", advice=advice)
+    if spec.repo and queries.find_repo(tx.connection, spec.repo) is None:
+        names = [repo.name for repo in queries.list_repos(tx.connection)]
+        known = f"It knows {', '.join(names)}." if names else "It knows none yet."
+        advice = f"{known} A repository comes with a plan: hive convoy submit PLAN.yaml"
+        raise InputError(f"This hive has no repository '{spec.repo}'.", advice=advice)
+    return submit_plan(tx, PlanSpec(convoy, (spec,)), why=why).added == 1
+
+
+def want_repo(tx: Transaction, spec: RepoSpec) -> None:
+    """Have a repository's mirror fetched; a name stands for one repository for ever."""
+    known = queries.find_repo(tx.connection, spec.name)
+    if known and (known.path, known.branch) != (spec.path, spec.branch):
+        what = f"Repository '{spec.name}' is {known.path} ({known.branch}) in this hive, not {spec.path} ({spec.branch})."
+        raise InputError(what, advice="Give the other one another name in the plan.")
+    if known and known.state is RepoState.FETCHING and known.verify == spec.verify:
+        return
+    number = known.fetches + 1 if known else 1
+    tx.record(e.RepoWanted(spec.name, spec.path, spec.branch, spec.verify, number))
+
+
+def to_event(convoy: str, spec: TaskSpec) -> e.TaskAdded:
+    """Say a task of a plan as an event."""
+    return e.TaskAdded(
+        task=task_key(convoy, spec.id),
+        convoy=convoy,
+        id=spec.id,
+        title=spec.title,
+        command=spec.command,
+        repo=spec.repo,
+        after=[task_key(convoy, other) for other in spec.after],
+        verify=spec.verify,
+        priority=spec.priority,
+        attempts_allowed=spec.attempts,
+        output=spec.output,
+        idempotent=spec.idempotent,
+        limits=asdict(spec.limits),
+    )
+
+
+def _predecessors(tx: Transaction, task: TaskRow) -> list[str]:
+    return [key.partition("/")[2] for key in queries.list_predecessors(tx.connection, task.key)]
+
+
+def _reopen(tx: Transaction, convoy: ConvoyRow) -> None:
+    if convoy.state is not ConvoyState.ACTIVE:
+        tx.record(e.ConvoyExtended(convoy.name))
+
+
+def _refuse_changes(tx: Transaction, spec: TaskSpec, known: TaskRow) -> None:
+    changed = [
+        name
+        for name, new, old in (
+            ("command", spec.command, known.command),
+            ("repo", spec.repo, known.repo),
+            ("verify", spec.verify, known.verify),
+            ("output", spec.output, known.output),
+            ("after", sorted(spec.after), sorted(_predecessors(tx, known))),
+        )
+        if new != old
+    ]
+    if changed:
+        what = f"Task '{spec.id}' is already in convoy '{known.convoy}' with another {' and '.join(changed)}."
+        raise InputError(what, advice="A task that was handed in does not change. Give the new one another id.")

@@ -1,0 +1,62 @@
+"""The life of a run, as the keeper records it."""
+
+from hivekeeper.domain import events as e
+from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.run import Claim, Ending, Order
+from hivekeeper.domain.states import RunState
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import Transaction
+
+
+def intend_run(
+    tx: Transaction,
+    order: Order,
+    *,
+    boot_id: str,
+    task: str | None = None,
+    attempt: int | None = None,
+    repo: str | None = None,
+) -> bool:
+    """Write an intent; False when this very run was intended before."""
+    if queries.find_run(tx.connection, order.run) is not None:
+        return False
+    body = e.RunIntended(
+        run=order.run,
+        run_kind=order.kind,
+        task=task,
+        attempt=attempt,
+        repo=repo,
+        argv=list(order.argv),
+        directory=order.directory,
+        environment=order.environment,
+        limits=dict(order.limits),
+        boot_id=boot_id,
+    )
+    tx.record(body)
+    return True
+
+
+def note_started(tx: Transaction, run: RunRow, claim: Claim) -> None:
+    """Record that a run began, when it really did."""
+    tx.record(e.RunStarted(run.id, claim.pid, claim.start_ticks, claim.boot_id), occurred_at=claim.at)
+
+
+def note_ended(tx: Transaction, run: RunRow, claim: Claim, ending: Ending) -> None:
+    """Record how a run ended, at its true end; that it began too, if no keeper saw that."""
+    if run.state is RunState.INTENDED:
+        note_started(tx, run, claim)
+    body = e.RunExited(run.id, ending.status, ending.ended_by, ending.output_bytes)
+    tx.record(body, occurred_at=ending.at, why=ending.problem or run.reason)
+
+
+def note_lost(tx: Transaction, run: RunRow, why: str) -> None:
+    """Record that nobody can say how a run ended."""
+    tx.record(e.RunLost(run.id), why=why)
+
+
+def request_kill(tx: Transaction, run: RunRow, why: str) -> bool:
+    """Ask for a run's end; False when that was asked before or it has ended."""
+    if not run.is_open or run.kill_requested_at is not None:
+        return False
+    tx.record(e.RunKillRequested(run.id), why=why)
+    return True

@@ -1,0 +1,48 @@
+"""Names a person may choose, ids we mint from them, and the nearest right word for a wrong one."""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+# A first character that is a letter or digit rules out options (`-x`), hidden files and `..`.
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_RULE = "lower-case letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, "\
+    "without '..' and not ending in '.' or '.lock'"
+TASK_ID_RULE = "letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, "\
+    "without '..' and not ending in '.' or '.lock'"
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a convoy, repository or agent may be called this."""
+    return NAME.fullmatch(text) is not None and _is_ref(text)
+
+
+def is_task_id(text: str) -> bool:
+    """Tell whether a task may be called this."""
+    return TASK_ID.fullmatch(text) is not None and _is_ref(text)
+
+
+def _is_ref(text: str) -> bool:
+    # Names become parts of git refs, and git refuses these.
+    return not text.endswith((".lock", ".")) and ".." not in text
+
+
+def task_key(convoy: str, task_id: str) -> str:
+    """Name a task uniquely in the hive."""
+    return f"{convoy}/{task_id}"
+
+
+def attempt_run_id(task: str, attempt: int, kind: str) -> str:
+    """Name a run of an attempt; read from the right it is unambiguous though task ids may hold dots."""
+    return f"{task}.{attempt}.{kind}"
+
+
+def repo_run_id(repo: str, number: int, kind: str) -> str:
+    """Name a run on a repository; no convoy can be called `_repos`, so the two kinds never meet."""
+    return f"_repos/{repo}.{number}.{kind}"
+
+
+def find_nearest(word: str, options: Iterable[str]) -> str | None:
+    """Find the option a person probably meant."""
+    return next(iter(difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)), None)

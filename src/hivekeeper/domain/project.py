@@ -1,0 +1,290 @@
+"""One pure function from an event to row changes, used by the live tables and by every replay alike.
+
+A change says which row, which values, and from which states the row may come; the store applies it and refuses a
+change that meets no row. So an illegal transition cannot be written, whoever forgot to check.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hivekeeper.domain import events as e
+from hivekeeper.domain.states import (
+    AttemptState,
+    ConvoyState,
+    MergeState,
+    RepoState,
+    RunState,
+    SwarmState,
+    TaskState,
+    sources_of,
+)
+
+Value = str | int | None
+Row = Mapping[str, Value]
+
+# Every table the projection writes, in the order a replay may compare them.
+PROJECTED_TABLES = ("lease", "repo", "convoy", "swarm", "task", "task_after", "attempt", "merge_entry", "run")
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A new row."""
+
+    table: str
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """New values for the row with this key, if it is in one of these states (any, when there are none)."""
+
+    table: str
+    key: Row
+    values: Row
+    states: tuple[StrEnum, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """A row that may already be there."""
+
+    table: str
+    key: Row
+    values: Row
+
+
+Change = Insert | Update | Upsert
+
+
+def _move(table: str, key: Row, state: StrEnum, **values: Value) -> Update:
+    return Update(table, key, {"state": state.value, **values}, sources_of(state))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def project(event: e.Event) -> tuple[Change, ...]:
+    """Tell what an event changes in the tables."""
+    for rooms in (_project_run, _project_task, _project_merge, _project_rest):
+        changes = rooms(event)
+        if changes is not None:
+            return changes
+    message = f"no projection for {event.body.kind}"
+    raise AssertionError(message)
+
+
+def _project_run(event: e.Event) -> tuple[Change, ...] | None:
+    at = event.occurred_at
+    match event.body:
+        case e.RunIntended() as b:
+            row: dict[str, Value] = {
+                "id": b.run,
+                "kind": b.run_kind,
+                "task": b.task,
+                "attempt": b.attempt,
+                "repo": b.repo,
+                "argv": _json(b.argv),
+                "directory": b.directory,
+                "environment": _json(b.environment),
+                "limits": _json(b.limits),
+                "boot_id": b.boot_id,
+                "state": RunState.INTENDED.value,
+                "intended_at": at,
+            }
+            return (Insert("run", row),)
+        case e.RunStarted() as b:
+            place = {"pid": b.pid, "start_ticks": b.start_ticks, "boot_id": b.boot_id}
+            return (_move("run", {"id": b.run}, RunState.RUNNING, started_at=at, **place),)
+        case e.RunKillRequested() as b:
+            open_states = (RunState.INTENDED, RunState.RUNNING)
+            return (Update("run", {"id": b.run}, {"kill_requested_at": at, "reason": event.why}, open_states),)
+        case e.RunExited() as b:
+            ending = {"exit_status": b.status, "ended_by": b.ended_by, "output_bytes": b.output_bytes}
+            return (_move("run", {"id": b.run}, RunState.EXITED, ended_at=at, reason=event.why, **ending),)
+        case e.RunLost() as b:
+            return (_move("run", {"id": b.run}, RunState.LOST, ended_at=at, reason=event.why),)
+        case _:
+            return None
+
+
+def _project_task(event: e.Event) -> tuple[Change, ...] | None:
+    at, why = event.occurred_at, event.why
+    match event.body:
+        case e.TaskAdded() as b:
+            return _add_task(event, b)
+        case e.TaskDispatched() as b:
+            attempt: dict[str, Value] = {
+                "task": b.task,
+                "number": b.attempt,
+                "convoy": b.convoy,
+                "swarm": b.swarm,
+                "worker": b.worker,
+                "sandbox": "PRESENT" if b.sandbox else "NONE",
+                "state": AttemptState.WORKING.value,
+                "started_at": at,
+            }
+            return (
+                _move("task", {"key": b.task}, TaskState.IN_PROGRESS, attempts=b.attempt, dispatched_at=at, reason=""),
+                Insert("attempt", attempt),
+                Update("convoy", {"name": b.convoy}, {"workers": b.worker}),
+            )
+        case e.TaskCompleted() as b:
+            done = {"completed_at": at, "commit_id": b.commit, "output_path": b.output, "reason": ""}
+            return (
+                _move("task", {"key": b.task}, TaskState.COMPLETE, **done),
+                _move("attempt", _attempt(b), AttemptState.SUCCEEDED, ended_at=at),
+            )
+        case e.AttemptFailed() as b:
+            state = TaskState.FAILED if b.final else TaskState.PENDING
+            return (
+                Update("task", {"key": b.task}, {"state": state.value, "reason": why}, (TaskState.IN_PROGRESS,)),
+                _move("attempt", _attempt(b), AttemptState.FAILED, ended_at=at, reason=why),
+            )
+        case e.AttemptUnknown() as b:
+            return (
+                _move("task", {"key": b.task}, TaskState.UNKNOWN, reason=why),
+                _move("attempt", _attempt(b), AttemptState.UNKNOWN, ended_at=at, reason=why),
+            )
+        case e.AttemptCancelled() as b:
+            return (_move("attempt", _attempt(b), AttemptState.CANCELLED, ended_at=at, reason=why),)
+        case e.AttemptSwept() as b:
+            return (Update("attempt", _attempt(b), {"sandbox": "REMOVED"}),)
+        case e.TaskCancelled() as b:
+            return (_move("task", {"key": b.task}, TaskState.CANCELLED, reason=why),)
+        case e.TaskCancelRequested() as b:
+            return (_move("task", {"key": b.task}, TaskState.CANCELLING, reason=why),)
+        case e.TaskRetryRequested() as b:
+            values: Row = {"state": TaskState.PENDING.value, "attempts_allowed": b.attempts_allowed, "reason": why}
+            return (Update("task", {"key": b.task}, values, (TaskState.FAILED, TaskState.UNKNOWN)),)
+        case _:
+            return None
+
+
+def _add_task(event: e.Event, b: e.TaskAdded) -> tuple[Change, ...]:
+    row: dict[str, Value] = {
+        "key": b.task,
+        "convoy": b.convoy,
+        "id": b.id,
+        "title": b.title,
+        "command": b.command,
+        "repo": b.repo,
+        "verify": b.verify,
+        "priority": b.priority,
+        "attempts_allowed": b.attempts_allowed,
+        "output": b.output,
+        "idempotent": int(b.idempotent),
+        "limits": _json(b.limits),
+        "state": TaskState.PENDING.value,
+        "position": event.seq,
+        "added_at": event.occurred_at,
+    }
+    return (Insert("task", row), *(Insert("task_after", {"task": b.task, "after": other}) for other in b.after))
+
+
+def _project_merge(event: e.Event) -> tuple[Change, ...] | None:
+    match event.body:
+        case e.AttemptSubmitted() as b:
+            entry: dict[str, Value] = {
+                "task": b.task,
+                "attempt": b.attempt,
+                "repo": b.repo,
+                "commit_id": b.commit,
+                "priority": b.priority,
+                "position": event.seq,
+                "state": MergeState.QUEUED.value,
+                "queued_at": event.occurred_at,
+            }
+            return (
+                _move("attempt", _attempt(b), AttemptState.SUBMITTED, commit_id=b.commit),
+                Insert("merge_entry", entry),
+            )
+        case e.MergeVerifying() as b:
+            made = {"round": b.round, "base": b.base, "candidate": b.candidate, "tree": b.tree}
+            return (_move("merge_entry", _entry(b), MergeState.VERIFYING, **made),)
+        case e.MergeLanding() as b:
+            return (_move("merge_entry", _entry(b), MergeState.LANDING),)
+        case e.MergeRequeued() as b:
+            return (_move("merge_entry", _entry(b), MergeState.QUEUED, reason=event.why),)
+        case e.MergeLanded() as b:
+            return (
+                _move("merge_entry", _entry(b), MergeState.LANDED, ended_at=event.occurred_at, reason=""),
+                Update("repo", {"name": b.repo}, {"integration": b.commit}),
+            )
+        case e.MergeRejected() as b:
+            return (_move("merge_entry", _entry(b), MergeState.REJECTED, ended_at=event.occurred_at, reason=event.why),)
+        case e.MergeWithdrawn() as b:
+            ended = {"ended_at": event.occurred_at, "reason": event.why}
+            return (_move("merge_entry", _entry(b), MergeState.WITHDRAWN, **ended),)
+        case _:
+            return None
+
+
+def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
+    at = event.occurred_at
+    match event.body:
+        case e.LeaseTaken() as b:
+            holder = {"pid": b.pid, "start_ticks": b.start_ticks, "boot_id": b.boot_id, "holder": b.holder}
+            values: Row = {"epoch": b.epoch, "taken_at": at, "released_at": None, **holder}
+            return (Upsert("lease", {"id": 1}, values),)
+        case e.LeaseReleased() as b:
+            return (Update("lease", {"id": 1, "holder": b.holder}, {"released_at": at}),)
+        case e.ConvoySubmitted() as b:
+            row: Row = {"name": b.convoy, "pipeline": b.pipeline, "state": ConvoyState.ACTIVE.value, "submitted_at": at}
+            return (Insert("convoy", row),)
+        case e.ConvoyExtended() as b:
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None),)
+        case e.ConvoyCompleted() as b:
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.COMPLETE, ended_at=at),)
+        case e.ConvoyFailed() as b:
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.FAILED, ended_at=at),)
+        case e.ConvoyArchived() as b:
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.ARCHIVED, archived_at=at),)
+        case e.SwarmOpened() as b:
+            swarm: Row = {"convoy": b.convoy, "number": b.number, "state": SwarmState.OPEN.value, "opened_at": at}
+            return (Insert("swarm", swarm), Update("convoy", {"name": b.convoy}, {"swarms": b.number}))
+        case e.SwarmClosed() as b:
+            return (_move("swarm", {"convoy": b.convoy, "number": b.number}, SwarmState.CLOSED, closed_at=at),)
+        case _:
+            return _project_repo(event)
+
+
+def _project_repo(event: e.Event) -> tuple[Change, ...] | None:
+    match event.body:
+        case e.RepoWanted() as b:
+            values: Row = {"path": b.path, "branch": b.branch, "verify": b.verify, "fetches": b.fetch, "problem": None}
+            return (Upsert("repo", {"name": b.repo}, {"state": RepoState.FETCHING.value, **values}),)
+        case e.RepoFetched() as b:
+            # Where both heads are one, the person has everything: nothing is left to publish.
+            published: dict[str, Value] = {"published": b.integration} if b.integration == b.source else {}
+            return (_move("repo", {"name": b.repo}, RepoState.READY, integration=b.integration, **published),)
+        case e.RepoFetchFailed() as b:
+            return (_move("repo", {"name": b.repo}, RepoState.FAILED, problem=b.problem),)
+        case e.RepoPublishing() as b:
+            return (Update("repo", {"name": b.repo}, {"publishing": b.commit, "publications": b.number}),)
+        case e.RepoPublished() as b:
+            done: Row = {"published": b.commit, "publishing": None, "publish_problem": None}
+            return (Update("repo", {"name": b.repo}, done),)
+        case e.RepoPublishFailed() as b:
+            failed: Row = {"publishing": None, "publish_problem": b.problem, "publish_retry_at": b.retry_at}
+            return (Update("repo", {"name": b.repo}, failed),)
+        case _:
+            return None
+
+
+_OfAttempt = (
+    e.TaskCompleted | e.AttemptFailed | e.AttemptUnknown | e.AttemptCancelled | e.AttemptSubmitted | e.AttemptSwept
+)
+_OfEntry = (
+    e.MergeVerifying | e.MergeLanding | e.MergeRequeued | e.MergeLanded | e.MergeRejected | e.MergeWithdrawn
+)
+
+
+def _attempt(body: _OfAttempt) -> Row:
+    return {"task": body.task, "number": body.attempt}
+
+
+def _entry(body: _OfEntry) -> Row:
+    return {"task": body.task, "attempt": body.attempt}

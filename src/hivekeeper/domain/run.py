@@ -1,0 +1,145 @@
+"""What a look at a run's directory may show, and what follows from it."""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from hivekeeper.domain.states import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Exactly what is to be run; argv is never a shell's text unless argv says so."""
+
+    run: str
+    kind: str
+    argv: tuple[str, ...]
+    directory: str
+    environment: dict[str, str]
+    limits: dict[str, float | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The wrapper that took the run, identified so that a reused pid is not mistaken for it."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, in its wrapper's words."""
+
+    status: int
+    ended_by: str
+    output_bytes: int
+    at: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """Nobody has started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Its wrapper lives and has not written an ending."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Its wrapper wrote an ending."""
+
+    claim: Claim
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """It was claimed, its wrapper is dead, there is no ending; `leftovers` are processes of it still alive."""
+
+    claim: Claim | None
+    leftovers: tuple[int, ...] = ()
+    why: str = "its wrapper was killed"
+
+
+Look = Unclaimed | Alive | Ended | Gone
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Ask for it (again): at worst somebody has and the second request comes to nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteStarted:
+    """Record that it runs."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEnded:
+    """Record how it ended, and first that it began if nobody saw that."""
+
+    claim: Claim
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLost:
+    """Record that nobody can say how it ended."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forbid:
+    """Claim it for nobody, so that it can never start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Tell its wrapper to end the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillLeftovers:
+    """Kill what its dead wrapper left behind, then look again."""
+
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do."""
+
+
+Verdict = Start | NoteStarted | NoteEnded | NoteLost | Forbid | Stop | KillLeftovers | Wait
+
+
+def decide_run(state: RunState, look: Look, *, intended_here: bool, kill: bool) -> Verdict:
+    """Decide what a look means for an open run. `intended_here`: its intent was written in this boot."""
+    match look:
+        case Ended(claim, ending):
+            return NoteEnded(claim, ending)
+        case Alive(claim):
+            if state is RunState.INTENDED:
+                return NoteStarted(claim)
+            return Stop() if kill else Wait()
+        case Gone(_, leftovers, why):
+            return KillLeftovers(leftovers) if leftovers else NoteLost(why)
+        case Unclaimed():
+            if state is RunState.RUNNING:
+                return NoteLost("its directory is gone")
+            if not intended_here:
+                # The claim may have been lost with the power: it may have run.
+                return NoteLost("the machine restarted before its start was known")
+            return Forbid() if kill else Start()
+        case _:
+            assert_never(look)

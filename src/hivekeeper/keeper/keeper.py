@@ -1,0 +1,184 @@
+"""One hive, kept: every part constructed, one thread a loop, and the only broad `except` of the package."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivekeeper.clock import Clock, SystemClock
+from hivekeeper.config.settings import FILE_NAME, Settings, load_settings
+from hivekeeper.domain.events import Body
+from hivekeeper.errors import HiveError, IllegalTransitionError, InputError, StaleEpochError
+from hivekeeper.keeper import lease
+from hivekeeper.keeper.nudges import NudgeSocket, nudge
+from hivekeeper.loops import Counts, Loop, dispatcher, executor, fetcher, heart, janitor, merger, publisher
+from hivekeeper.places import Places
+from hivekeeper.runs.local import LocalRuns, Runs
+from hivekeeper.store.ledger import ByPerson, Ledger, open_ledger, read_head
+
+log = logging.getLogger("hivekeeper")
+
+LONGEST_BACKOFF_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hive:
+    """An open hive: where it lies, how it is set, what it knows."""
+
+    places: Places
+    settings: Settings
+    ledger: Ledger
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        self.ledger.close()
+
+
+def find_root(start: Path) -> Path:
+    """Find the hive a directory belongs to, here or above."""
+    for directory in (start, *start.parents):
+        if (directory / ".hive").is_dir():
+            return directory
+    raise InputError(f"There is no hive in {start} or above it.", advice="Make one here: hive init")
+
+
+def open_hive(root: Path, clock: Clock | None = None) -> Hive:
+    """Open a hive, refusing wrong settings and a ledger that must not be used; whoever writes wakes its keeper."""
+    settings = load_settings(root)
+    places = Places(root.resolve())
+    ledger = open_ledger(places.ledger, clock or SystemClock())
+    ledger.on_commit.append(lambda _bodies: nudge(places.nudge))
+    return Hive(places, settings, ledger)
+
+
+class Keeper:
+    """The coordinator of a hive. Construct it with the lease taken, `step` or `start` it, `close` it."""
+
+    def __init__(self, hive: Hive, *, workers: int | None = None, runs: Runs | None = None) -> None:
+        self.hive = hive
+        self.clock = hive.ledger.clock
+        self.stopped = threading.Event()
+        self.fenced: StaleEpochError | None = None
+        self.problems: dict[str, str] = {}
+        settings = hive.settings
+        self._lease = lease.take(
+            hive.ledger, hive.places.keeper_lock, self.clock, abandoned_after_s=settings.abandoned_after_s
+        )
+        self.authority = self._lease.authority
+        with hive.ledger.read() as connection:
+            name = read_head(connection).hive
+        self.runs = runs or LocalRuns(hive.places.runs, name, lambda: self._wake("executor"))
+        self.loops = self._build(workers or settings.workers)
+        self._nudges = {loop.name: threading.Event() for loop in self.loops}
+        self._threads: list[threading.Thread] = []
+        self._socket: NudgeSocket | None = None
+
+    def _build(self, workers: int) -> Sequence[Loop]:
+        ledger, who, places, settings = self.hive.ledger, self.authority, self.hive.places, self.hive.settings
+        boot, clock = self.runs.boot_id, self.clock
+        return (
+            heart.Heart(ledger, who, boot, clock, heart.Settings(settings.heartbeat_s)),
+            executor.Executor(ledger, who, self.runs, clock, executor.Settings(settings.poll_s)),
+            fetcher.Fetcher(ledger, who, places, boot, fetcher.Settings()),
+            dispatcher.Dispatcher(ledger, who, places, boot, dispatcher.Settings(workers)),
+            merger.Merger(ledger, who, places, boot, merger.Settings()),
+            publisher.Publisher(ledger, who, places, boot, clock, publisher.Settings()),
+            janitor.Janitor(
+                ledger, who, places, boot, clock, janitor.Settings(archive_after_s=settings.archive_after_s)
+            ),
+        )
+
+    def step(self) -> Counts:
+        """Run every loop once in this thread; tell what happened."""
+        total: Counts = {}
+        for loop in self.loops:
+            for what, count in loop.run_once().items():
+                total[f"{loop.name}.{what}"] = count
+        return total
+
+    def start(self) -> None:
+        """Run one thread a loop until `close`."""
+        self._socket = NudgeSocket(self.hive.places.nudge)
+        self.hive.ledger.on_commit.append(self._wake_listeners)
+        targets: dict[str, Callable[[], None]] = {"nudges": self._listen}
+        for loop in self.loops:
+            targets[loop.name] = lambda loop=loop: self._run(loop)  # type: ignore[misc]  # bound now, not later
+        for name, target in targets.items():
+            thread = threading.Thread(target=target, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self) -> None:
+        """Stop the loops and give the lease back. What runs goes on running and is found again."""
+        self.stopped.set()
+        for name in self._nudges:
+            self._wake(name)
+        nudge(self.hive.places.nudge)
+        for thread in self._threads:
+            thread.join()
+        if self._socket is not None:
+            self._socket.close()
+        self.runs.close()
+        self._lease.release()
+
+    def _wake(self, name: str) -> None:
+        if event := self._nudges.get(name):
+            event.set()
+
+    def _wake_listeners(self, bodies: Sequence[Body]) -> None:
+        kinds = {type(body) for body in bodies}
+        for loop in self.loops:
+            if not loop.listens.isdisjoint(kinds):
+                self._wake(loop.name)
+
+    def _listen(self) -> None:
+        """Wake every loop at a nudge from outside, or when the slow look at the file shows a write nobody told of."""
+        assert self._socket is not None
+        seen = self.hive.ledger.version()
+
+        def is_over() -> bool:
+            nonlocal seen
+            now = self.hive.ledger.version()
+            if now != seen:
+                seen = now
+                wake_all()
+            return self.stopped.is_set()
+
+        def wake_all() -> None:
+            for name in self._nudges:
+                self._wake(name)
+
+        self._socket.listen(wake_all, poll_s=self.hive.settings.poll_s, is_over=is_over)
+
+    def _run(self, loop: Loop) -> None:
+        event, failures = self._nudges[loop.name], 0
+        while not self.stopped.is_set():
+            event.clear()  # before the pass: whatever happens during it deserves another
+            try:
+                loop.run_once()
+            except StaleEpochError as error:
+                self.fenced = error
+                self.stopped.set()
+                return
+            except Exception as error:  # noqa: BLE001 - one failing pass must not end the loop
+                failures += 1
+                self._report(loop, error, failures)
+                self.stopped.wait(min(0.05 * 2**failures, LONGEST_BACKOFF_S))
+                continue
+            if failures:
+                failures = 0
+                self.problems.pop(loop.name, None)
+            event.wait(loop.interval_s)
+
+    def _report(self, loop: Loop, error: Exception, failures: int) -> None:
+        if isinstance(error, IllegalTransitionError) and failures == 1:
+            return  # a person was faster: the next pass sees what they did
+        self.problems[loop.name] = str(error)
+        known = isinstance(error, HiveError)
+        log.log(logging.WARNING if known else logging.ERROR, "%s: %s", loop.name, error, exc_info=not known)
+
+
+def as_person(who: str) -> ByPerson:
+    """Write requests in a person's name."""
+    return ByPerson(who)

@@ -1,0 +1,113 @@
+"""The executor: makes the world agree with the open runs, and the open runs with the world.
+
+Rules:
+1. An intended run that nobody claimed is asked for; asking again is harmless, so a crash between is too.
+2. A run is RUNNING when its claim is there, EXITED when its ending is there, LOST when its wrapper is dead without
+   one and nothing of it is alive any more.
+3. A run whose end was asked for is stopped; one that never started is claimed for nobody.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import assert_never
+
+from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.commands import runs as commands
+from hivekeeper.domain import run as r
+from hivekeeper.domain.events import Body, RunIntended, RunKillRequested
+from hivekeeper.domain.rows import RunRow
+from hivekeeper.loops import Counts
+from hivekeeper.runs.local import Runs
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`ask_again_s`: how long an asked-for run may stay unclaimed; `hard_after_s`: patience with a silent wrapper."""
+
+    interval_s: float = 2.0
+    ask_again_s: float = 5.0
+    hard_after_s: float = 30.0
+
+
+class Executor:
+    """Starts, watches and ends runs."""
+
+    name = "executor"
+    listens: frozenset[type[Body]] = frozenset({RunIntended, RunKillRequested})
+
+    def __init__(self, ledger: Ledger, authority: ByKeeper, runs: Runs, clock: Clock, settings: Settings) -> None:
+        self.interval_s = settings.interval_s
+        self._ledger = ledger
+        self._authority = authority
+        self._runs = runs
+        self._clock = clock
+        self._settings = settings
+        self._asked: dict[str, float] = {}
+
+    def run_once(self) -> Counts:
+        """Look at every open run, record what changed, then start and stop."""
+        with self._ledger.read() as connection:
+            rows = queries.list_open_runs(connection)
+        verdicts = [(row, self._decide(row)) for row in rows]
+        notes = [pair for pair in verdicts if isinstance(pair[1], r.NoteStarted | r.NoteEnded | r.NoteLost)]
+        if notes:
+            with self._ledger.write(self._authority) as tx:
+                for row, verdict in notes:
+                    _record(tx, row, verdict)
+        acted = sum(self._act(row, verdict) for row, verdict in verdicts)
+        open_ids = {row.id for row in rows}
+        self._asked = {run: at for run, at in self._asked.items() if run in open_ids}
+        return {"recorded": len(notes), "acted": acted} if notes or acted else {}
+
+    def _decide(self, row: RunRow) -> r.Verdict:
+        intended_here = row.boot_id == self._runs.boot_id
+        look = self._runs.look(row.id)
+        return r.decide_run(row.state, look, intended_here=intended_here, kill=row.kill_requested_at is not None)
+
+    def _act(self, row: RunRow, verdict: r.Verdict) -> int:
+        match verdict:
+            case r.Start():
+                return self._start(row)
+            case r.Stop():
+                asked_s = to_seconds(self._clock.now()) - to_seconds(row.kill_requested_at or row.intended_at)
+                grace_s = float(json.loads(row.limits).get("grace_s") or 0.0)
+                self._runs.stop(row.id, hard=asked_s > grace_s + self._settings.hard_after_s)
+            case r.Forbid():
+                self._runs.forbid(row.id)
+            case r.KillLeftovers(pids):
+                self._runs.kill_leftovers(pids)
+            case r.Wait() | r.NoteStarted() | r.NoteEnded() | r.NoteLost():
+                return 0
+            case _:
+                assert_never(verdict)
+        return 1
+
+    def _start(self, row: RunRow) -> int:
+        now = self._clock.monotonic()
+        if now - self._asked.get(row.id, -self._settings.ask_again_s) < self._settings.ask_again_s:
+            return 0
+        self._asked[row.id] = now
+        order = r.Order(
+            run=row.id,
+            kind=row.kind,
+            argv=tuple(json.loads(row.argv)),
+            directory=row.directory,
+            environment=json.loads(row.environment),
+            limits=json.loads(row.limits),
+        )
+        self._runs.start(order)
+        return 1
+
+
+def _record(tx: Transaction, row: RunRow, verdict: r.Verdict) -> None:
+    match verdict:
+        case r.NoteStarted(claim):
+            commands.note_started(tx, row, claim)
+        case r.NoteEnded(claim, ending):
+            commands.note_ended(tx, row, claim, ending)
+        case r.NoteLost(why):
+            commands.note_lost(tx, row, why)
+        case _:
+            pass

@@ -1,0 +1,75 @@
+"""The fetcher: brings a person's repository into the hive's mirror whenever a plan asks for it."""
+
+from dataclasses import dataclass
+
+from hivekeeper.commands import merges as commands
+from hivekeeper.commands.runs import intend_run
+from hivekeeper.domain import events as e
+from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.names import repo_run_id
+from hivekeeper.domain.rows import RepoRow, RunRow
+from hivekeeper.domain.run import Order
+from hivekeeper.domain.states import RepoState, RunState
+from hivekeeper.git import orders
+from hivekeeper.git.mirror import Mirror
+from hivekeeper.loops import Counts
+from hivekeeper.places import Places
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`fetch_wall_s`: how long a fetch may take."""
+
+    interval_s: float = 10.0
+    fetch_wall_s: float = 1800.0
+
+
+class Fetcher:
+    """Keeps mirrors."""
+
+    name = "fetcher"
+    listens: frozenset[type[e.Body]] = frozenset({e.RepoWanted, e.RunExited, e.RunLost})
+
+    def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
+        self.interval_s = settings.interval_s
+        self._ledger = ledger
+        self._authority = authority
+        self._places = places
+        self._boot_id = boot_id
+        self._settings = settings
+
+    def run_once(self) -> Counts:
+        """Intend a fetch for every wanted repository, and take note of those that ended."""
+        with self._ledger.read() as connection:
+            wanted = [repo for repo in queries.list_repos(connection) if repo.state is RepoState.FETCHING]
+            pairs = [(repo, queries.find_run(connection, _run_id(repo))) for repo in wanted]
+        todo = [(repo, run) for repo, run in pairs if run is None or not run.is_open]
+        if todo:
+            with self._ledger.write(self._authority) as tx:
+                for repo, run in todo:
+                    self._step(tx, repo, run)
+        return {"moved": len(todo)} if todo else {}
+
+    def _step(self, tx: Transaction, repo: RepoRow, run: RunRow | None) -> None:
+        mirror = Mirror(self._places.mirror(repo.name))
+        if run is None:
+            argv = orders.fetch_repository(mirror.path, repo.path, repo.branch)
+            limits: dict[str, float | int | None] = {"wall_s": self._settings.fetch_wall_s, "grace_s": 5.0}
+            root, environment = str(self._places.root), dict(orders.CLEAN_ENVIRONMENT)
+            order = Order(_run_id(repo), "fetch", argv, root, environment, limits)
+            intend_run(tx, order, boot_id=self._boot_id, repo=repo.name)
+            return
+        integration = mirror.find_commit(orders.integration_ref(repo.branch))
+        source = mirror.find_commit(orders.source_ref(repo.branch))
+        if run.succeeded and integration and source:
+            commands.note_fetched(tx, repo, integration=integration, source=source)
+        elif run.state is RunState.LOST:
+            commands.fetch_again(tx, repo, why=run.reason)
+        else:
+            commands.note_fetch_failed(tx, repo, describe_ending(run))
+
+
+def _run_id(repo: RepoRow) -> str:
+    return repo_run_id(repo.name, repo.fetches, "fetch")

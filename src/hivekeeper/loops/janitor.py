@@ -1,0 +1,135 @@
+"""The janitor: ends what is over.
+
+Rules:
+1. A convoy is COMPLETE when all its tasks are, at the true end of the last one; FAILED when nothing more can start.
+2. A batch is closed when nothing of it is open and no task can join it.
+3. A settled attempt's sandbox is removed once what was in it is proven kept, and not before.
+4. A complete convoy is archived after a while; its ids stay known for ever.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.commands import convoys as commands
+from hivekeeper.commands.attempts import sweep_attempt
+from hivekeeper.commands.runs import intend_run
+from hivekeeper.domain import events as e
+from hivekeeper.domain.convoy import Outcome, decide_outcome
+from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RunRow
+from hivekeeper.domain.run import Order
+from hivekeeper.domain.states import ConvoyState, RunState
+from hivekeeper.git import orders
+from hivekeeper.loops import Counts
+from hivekeeper.places import Places
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+
+SANDBOXES_A_PASS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`archive_after_s`: how long a complete convoy stays in sight."""
+
+    interval_s: float = 30.0
+    archive_after_s: float = 86400.0
+
+
+class Janitor:
+    """Ends, closes, removes, archives."""
+
+    name = "janitor"
+    listens: frozenset[type[e.Body]] = frozenset(
+        {e.ConvoySubmitted, e.TaskCompleted, e.TaskCancelled, e.AttemptFailed, e.AttemptUnknown, e.AttemptCancelled,
+         e.RepoFetchFailed, e.RunExited, e.RunLost, e.ConvoyCompleted, e.ConvoyFailed}
+    )  # fmt: skip
+
+    def __init__(
+        self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
+    ) -> None:
+        self.interval_s = settings.interval_s
+        self._ledger = ledger
+        self._authority = authority
+        self._places = places
+        self._boot_id = boot_id
+        self._clock = clock
+        self._settings = settings
+
+    def run_once(self) -> Counts:
+        """End whatever is over."""
+        with self._ledger.read() as connection:
+            convoys = queries.list_convoys(connection)
+            ended = [(convoy, outcome, at) for convoy, outcome, at in _list_ended(connection, convoys)]
+            swarms = queries.list_closable_swarms(connection)
+            settled = queries.list_removable_sandboxes(connection, SANDBOXES_A_PASS)
+            sandboxes = [(row, queries.list_runs_of_attempt(connection, row.task, row.number)) for row in settled]
+        to_remove = [pair for pair in sandboxes if _is_kept(pair[1]) and not _is_being_removed(pair[1])]
+        removed = [row for row, runs in sandboxes if _is_removed(runs)]
+        to_archive = [convoy for convoy in convoys if self._is_old(convoy)]
+        counts = {
+            "ended": len(ended),
+            "closed": len(swarms),
+            "removing": len(to_remove),
+            "removed": len(removed),
+            "archived": len(to_archive),
+        }
+        if any(counts.values()):
+            with self._ledger.write(self._authority) as tx:
+                for convoy, outcome, at in ended:
+                    commands.settle_convoy(tx, convoy.name, outcome, at=at or tx.now)
+                for swarm in swarms:
+                    commands.close_swarm(tx, swarm)
+                for attempt, runs in to_remove:
+                    self._remove(tx, attempt, runs)
+                for attempt in removed:
+                    sweep_attempt(tx, attempt)
+                for convoy in to_archive:
+                    commands.archive_convoy(tx, convoy)
+        return counts if any(counts.values()) else {}
+
+    def _is_old(self, convoy: ConvoyRow) -> bool:
+        if convoy.state is not ConvoyState.COMPLETE or convoy.ended_at is None:
+            return False
+        return to_seconds(self._clock.now()) - to_seconds(convoy.ended_at) >= self._settings.archive_after_s
+
+    def _remove(self, tx: Transaction, attempt: AttemptRow, runs: Sequence[RunRow]) -> None:
+        number = sum(run.kind == "remove" for run in runs) + 1
+        run = attempt_run_id(attempt.task, attempt.number, "remove" if number == 1 else f"remove-{number}")
+        sandbox, gate = (place(attempt.task, attempt.number) for place in (self._places.sandbox, self._places.gate))
+        argv = (*orders.remove_directory(sandbox), str(gate), f"{sandbox}.index")
+        order = Order(run, "remove", argv, str(self._places.root), {}, {"wall_s": 600.0, "grace_s": 5.0})
+        intend_run(tx, order, boot_id=self._boot_id, task=attempt.task, attempt=attempt.number)
+
+
+def _list_ended(
+    connection: Connection, convoys: Sequence[ConvoyRow]
+) -> list[tuple[ConvoyRow, Outcome, str | None]]:
+    ended = []
+    for convoy in convoys:
+        if convoy.state is ConvoyState.ACTIVE:
+            counts = queries.count_tasks_by_state(connection, convoy.name)
+            outcome = decide_outcome(counts, queries.count_startable(connection, convoy.name))
+            if outcome is not Outcome.GOING_ON:
+                ended.append((convoy, outcome, queries.find_last_end(connection, convoy.name)))
+    return ended
+
+
+def _is_kept(runs: Sequence[RunRow]) -> bool:
+    """Tell whether everything a worker made is in the mirror, or no worker ever was there."""
+    if any(run.is_open for run in runs):
+        return False
+    agents = [run for run in runs if run.kind == "agent"]
+    return not agents or any(run.kind == "snapshot" and run.succeeded for run in runs)
+
+
+def _is_being_removed(runs: Sequence[RunRow]) -> bool:
+    removals = [run for run in runs if run.kind == "remove"]
+    # A removal that was lost is repeated; one that failed waits for a person, with its words in the run's output.
+    return bool(removals) and removals[-1].state is not RunState.LOST
+
+
+def _is_removed(runs: Sequence[RunRow]) -> bool:
+    return any(run.kind == "remove" and run.succeeded for run in runs)

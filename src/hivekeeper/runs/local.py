@@ -1,0 +1,261 @@
+"""Runs on this machine: starting through the nursery, looking, stopping, and noticing ends at once.
+
+Everything that matters is on disk (claim, ending); what this object remembers only saves time. So any keeper can
+look at any run, whoever started it.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from hivekeeper.clock import to_text
+from hivekeeper.domain.run import Alive, Claim, Ended, Ending, Gone, Look, Order, Unclaimed
+from hivekeeper.errors import UnavailableError
+from hivekeeper.runs import wrapper
+
+# What a run inherits of the keeper's environment; everything else it must be given by name.
+INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+
+
+class Runs(Protocol):
+    """Where runs run."""
+
+    boot_id: str
+
+    def start(self, order: Order) -> None:
+        """Ask for a run; asking twice starts it once."""
+        ...
+
+    def look(self, run: str) -> Look:
+        """Look at the world, not at memory."""
+        ...
+
+    def stop(self, run: str, *, hard: bool = False) -> None:
+        """Have a living run's wrapper end the whole tree; `hard` when the wrapper itself does not answer."""
+        ...
+
+    def forbid(self, run: str) -> None:
+        """Make sure a run that nobody claimed never starts."""
+        ...
+
+    def kill_leftovers(self, pids: tuple[int, ...]) -> None:
+        """Kill processes a dead wrapper left behind."""
+        ...
+
+    def close(self) -> None:
+        """Let go; runs go on."""
+        ...
+
+
+class LocalRuns:
+    """Runs as processes of this machine."""
+
+    def __init__(self, root: Path, hive: str, on_change: Callable[[], None] = lambda: None) -> None:
+        self.boot_id = wrapper.read_boot_id()
+        self._root = root
+        self._hive = hive
+        self._on_change = on_change
+        self._nursery: subprocess.Popen[bytes] | None = None
+        self._nursery_output = -1
+        self._lock = threading.Lock()
+        self._watched: dict[tuple[int, int], int] = {}
+        self._epoll = select.epoll()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._epoll.register(self._wake_read, select.EPOLLIN)
+        self._closing = False
+        self._watcher = threading.Thread(target=self._watch, name="runs", daemon=True)
+        self._watcher.start()
+
+    def start(self, order: Order) -> None:
+        request = {
+            "run": order.run,
+            "run_directory": str(self._root / order.run),
+            "argv": order.argv,
+            "directory": order.directory,
+            "environment": self._environment(order),
+            "limits": order.limits,
+        }
+        line = json.dumps(request).encode() + b"\n"
+        with self._lock:
+            for _ in range(2):  # a nursery that died is replaced once
+                if self._nursery is None or self._nursery.poll() is not None:
+                    self._open_nursery()
+                assert self._nursery is not None
+                assert self._nursery.stdin is not None
+                with contextlib.suppress(BrokenPipeError):
+                    self._nursery.stdin.write(line)
+                    self._nursery.stdin.flush()
+                    return
+                self._nursery.kill()
+                self._nursery.wait()
+        what = "The process that starts runs dies as soon as it is started."
+        raise UnavailableError(what, advice="Check memory and process limits (ulimit -u), then start the hive again.")
+
+    def look(self, run: str) -> Look:
+        directory = self._root / run
+        claim_text = _read(directory / "claim")
+        if claim_text is None:
+            return Unclaimed()
+        claim = _to_claim(claim_text)
+        # Alive first, ending second: a wrapper writes its ending before it dies or moves on.
+        alive = claim is not None and claim.boot_id == self.boot_id and self._is_alive(claim.pid, claim.start_ticks)
+        ending = _to_ending(_read(directory / "exit"))
+        if claim is not None and ending is not None:
+            return Ended(claim, ending)
+        if claim is not None and alive:
+            return Alive(claim)
+        if claim_text == _FORBIDDEN:
+            return Gone(None, why="it was cancelled before it started")
+        return Gone(claim, self._find_leftovers(run))
+
+    def stop(self, run: str, *, hard: bool = False) -> None:
+        (self._root / run / "kill").touch()
+        look = self.look(run)
+        if isinstance(look, Alive) and not hard:
+            _send(look.claim.pid, signal.SIGTERM)
+        elif isinstance(look, Alive):
+            # Held still, so that it cannot finish this run and take another between the look and the kill.
+            _send(look.claim.pid, signal.SIGSTOP)
+            if isinstance(self.look(run), Alive):
+                wrapper.kill_tree(look.claim.pid)
+                _send(look.claim.pid, signal.SIGKILL)
+            _send(look.claim.pid, signal.SIGCONT)
+
+    def forbid(self, run: str) -> None:
+        directory = str(self._root / run)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        wrapper.write_claim(directory, json.loads(_FORBIDDEN))
+
+    def kill_leftovers(self, pids: tuple[int, ...]) -> None:
+        for pid in pids:
+            _send(pid, signal.SIGKILL)
+
+    def read_output(self, run: str, tail_bytes: int = 4000) -> str:
+        """Read the end of what a run said."""
+        try:
+            with open(self._root / run / "output", "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - tail_bytes))
+                return file.read(tail_bytes).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def close(self) -> None:
+        self._closing = True
+        os.write(self._wake_write, b".")
+        self._watcher.join()
+        with self._lock:
+            if self._nursery is not None:
+                assert self._nursery.stdin is not None
+                assert self._nursery.stdout is not None
+                with contextlib.suppress(BrokenPipeError):
+                    self._nursery.stdin.close()
+                self._nursery.wait()
+                self._nursery.stdout.close()
+        for descriptor in (*self._watched.values(), self._wake_read, self._wake_write):
+            os.close(descriptor)
+        self._epoll.close()
+
+    def _environment(self, order: Order) -> dict[str, str]:
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        return {**inherited, **order.environment, "HIVE_RUN": f"{self._hive}/{order.run}"}
+
+    def _open_nursery(self) -> None:
+        argv = [sys.executable, "-I", "-S", str(Path(wrapper.__file__))]
+        environment = {"PATH": os.environ.get("PATH", os.defpath)}
+        self._nursery = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/", start_new_session=True
+        )
+        assert self._nursery.stdout is not None
+        self._nursery_output = self._nursery.stdout.fileno()
+        os.set_blocking(self._nursery_output, False)
+        self._epoll.register(self._nursery_output, select.EPOLLIN)
+
+    def _is_alive(self, pid: int, start_ticks: int) -> bool:
+        key = (pid, start_ticks)
+        if key not in self._watched:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                return False
+            # The pidfd pins whoever has the pid now; the start time says whether that is who we mean.
+            if wrapper.read_start_ticks(pid) != start_ticks:
+                os.close(descriptor)
+                return False
+            self._watched[key] = descriptor
+            self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)
+        poll = select.poll()
+        poll.register(self._watched[key], select.POLLIN)
+        if not poll.poll(0):
+            return True
+        os.close(self._watched.pop(key))
+        return False
+
+    def _watch(self) -> None:
+        """Turn every sign of change into a nudge: a wrapper's word, a wrapper's death, the nursery's end."""
+        while not self._closing:
+            for descriptor, _ in self._epoll.poll():
+                if descriptor == self._wake_read:
+                    return
+                if descriptor == self._nursery_output:
+                    with contextlib.suppress(BlockingIOError):
+                        if not os.read(descriptor, 1 << 16):
+                            self._epoll.unregister(descriptor)
+            self._on_change()
+
+    def _find_leftovers(self, run: str) -> tuple[int, ...]:
+        marker = f"HIVE_RUN={self._hive}/{run}".encode()
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with contextlib.suppress(OSError):
+                    environ = Path(f"/proc/{name}/environ").read_bytes()
+                    if marker in environ.split(b"\0") and wrapper.read_start_ticks(int(name)) is not None:
+                        found.append(int(name))
+        return tuple(found)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+_FORBIDDEN = '{"forbidden": true}'
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _to_mapping(text: str | None) -> Mapping[str, Any] | None:
+    # A power cut may leave an empty or torn file behind: as good as none.
+    try:
+        value = json.loads(text or "")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _to_claim(text: str) -> Claim | None:
+    value = _to_mapping(text)
+    if value is None or "pid" not in value:
+        return None
+    return Claim(value["pid"], value["start_ticks"], value["boot_id"], to_text(value["at"]))
+
+
+def _to_ending(text: str | None) -> Ending | None:
+    value = _to_mapping(text)
+    if value is None:
+        return None
+    ending = (value["status"], value["ended_by"], value["output_bytes"], to_text(value["at"]))
+    return Ending(*ending, problem=value.get("problem", ""))

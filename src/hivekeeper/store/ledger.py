@@ -1,0 +1,264 @@
+"""The ledger: every change of state is an event, appended in one total order and bound to all before it.
+
+Rules:
+1. A write transaction moves the head row first; the move fails if the head is not where it was seen or the epoch is
+   not the writer's. That one statement is the order, the absence of gaps, the hash chain and the fence.
+2. The event row follows, then the row changes that `project` says. All or nothing, durable when `write` returns.
+3. The keeper writes with its epoch. A person appends requests only.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hivekeeper.clock import Clock, SystemClock
+from hivekeeper.domain.events import REQUESTS, Body, Event, LeaseTaken, chain_hash, decode_body, encode_body
+from hivekeeper.domain.project import Change, Insert, Update, Upsert, project
+from hivekeeper.errors import DamagedLedgerError, HiveError, IllegalTransitionError, StaleEpochError
+from hivekeeper.store.database import Connection, Database
+from hivekeeper.store.sqlite import SqliteDatabase, check_identity, create_database, migrate_database
+
+GENESIS = "0" * 64
+CHECKED_AT_START = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ByKeeper:
+    """May write anything, as long as nobody has raised the epoch since."""
+
+    who: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByPerson:
+    """May append requests."""
+
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class BySuccessor:
+    """Holds the lock file and is about to raise the epoch; may write `LeaseTaken` and nothing else."""
+
+    who: str
+
+
+Authority = ByKeeper | ByPerson | BySuccessor
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the log ends."""
+
+    seq: int
+    hash: str
+    epoch: int
+    hive: str
+
+
+class Transaction:
+    """An open write transaction: reads see what it wrote; nothing of it is visible outside until it is left."""
+
+    def __init__(self, connection: Connection, head: Head, authority: Authority, clock: Clock) -> None:
+        self.connection = connection
+        self.head = head
+        self.recorded: list[Body] = []
+        self._authority = authority
+        self._clock = clock
+
+    @property
+    def now(self) -> str:
+        """Tell the time to use for what happens in this transaction."""
+        return self._clock.now()
+
+    def record(self, body: Body, *, why: str = "", occurred_at: str | None = None) -> Event:
+        """Append an event and apply it to the tables."""
+        self._check_authority(body)
+        now = self._clock.now()
+        head = self.head
+        epoch = body.epoch if isinstance(body, LeaseTaken) else head.epoch
+        data, kind, subject = encode_body(body), body.kind, body.subject
+        occurred_at, seq, who = occurred_at or now, head.seq + 1, self._authority.who
+        digest = chain_hash(head.hash, str(seq), kind, subject, data, who, why, occurred_at, now, str(epoch))
+        moved = self.connection.run(_MOVE_HEAD, (seq, digest, epoch, head.seq, head.epoch))
+        if moved != 1:
+            what = "The head of the ledger is not where this transaction saw it."
+            raise DamagedLedgerError(what, advice="Something else writes this file. Type: hive status")
+        self.connection.run(_ADD_EVENT, (seq, kind, subject, data, who, why, occurred_at, now, epoch, digest))
+        event = Event(seq, body, who, why, occurred_at, now, epoch, digest)
+        apply_changes(self.connection, project(event))
+        self.head = Head(seq, digest, epoch, head.hive)
+        self.recorded.append(body)
+        return event
+
+    def beat(self, *, boot_id: str, monotonic_s: float) -> None:
+        """Overwrite the keeper's heartbeat; an observation, so a row and not an event."""
+        values = (self.head.epoch, self._clock.now(), boot_id, int(monotonic_s * 1000))
+        self.connection.run(_BEAT, values)
+
+    def _check_authority(self, body: Body) -> None:
+        match self._authority:
+            case ByKeeper():
+                return
+            case ByPerson(who):
+                allowed = type(body) in REQUESTS
+            case BySuccessor(who):
+                allowed = isinstance(body, LeaseTaken)
+        if not allowed:
+            message = f"{who} may not write {body.kind}: that is the keeper's."
+            raise HiveError(message)
+
+
+class Ledger:
+    """An open ledger."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self.clock = clock
+        self.on_commit: list[Callable[[Sequence[Body]], None]] = []
+
+    @contextmanager
+    def write(self, authority: Authority) -> Iterator[Transaction]:
+        """Hold the one write door; the fence is checked before anything is decided and again at every append."""
+        with self._database.writing() as connection:
+            head = read_head(connection)
+            if isinstance(authority, ByKeeper) and authority.epoch != head.epoch:
+                what = f"Epoch {authority.epoch} is over: a successor holds epoch {head.epoch}."
+                raise StaleEpochError(what, advice="This keeper stops; the work goes on under its successor.")
+            transaction = Transaction(connection, head, authority, self.clock)
+            yield transaction
+        if transaction.recorded:
+            for notify in self.on_commit:
+                notify(transaction.recorded)
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """Open a consistent view of the tables."""
+        return self._database.reading()
+
+    def version(self) -> int:
+        """Tell a number that differs once another process or thread has committed."""
+        return self._database.version()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+
+def create_ledger(path: Path) -> None:
+    """Make a new ledger with a name of its own; an existing one is left as it is."""
+    create_database(path)
+    database = SqliteDatabase(path)
+    with database.writing() as connection:
+        connection.run(
+            "INSERT INTO head (id, seq, hash, epoch, hive) VALUES (1, 0, ?, 0, ?) ON CONFLICT (id) DO NOTHING",
+            (GENESIS, secrets.token_hex(6)),
+        )
+    database.close()
+
+
+def open_ledger(path: Path, clock: Clock | None = None) -> Ledger:
+    """Open a ledger after checking identity, schema, head and the last thousand events; refuse it otherwise."""
+    check_identity(path)
+    migrate_database(path)
+    database = SqliteDatabase(path)
+    try:
+        with database.reading() as connection:
+            check_tail(connection, CHECKED_AT_START)
+    except BaseException:
+        database.close()
+        raise
+    return Ledger(database, clock or SystemClock())
+
+
+def read_head(connection: Connection) -> Head:
+    """Read where the log ends."""
+    rows = connection.rows("SELECT seq, hash, epoch, hive FROM head WHERE id = 1")
+    if not rows:
+        raise DamagedLedgerError("The ledger has no head row.", advice="Its creation was interrupted. Type: hive init")
+    return Head(*rows[0])
+
+
+def check_tail(connection: Connection, count: int) -> None:
+    """Check that the head is the last event and that the last `count` events are an unbroken chain."""
+    head = read_head(connection)
+    first = max(1, head.seq - count + 1)
+    previous = GENESIS
+    if first > 1:
+        before = connection.rows("SELECT hash FROM event WHERE seq = ?", (first - 1,))
+        previous = before[0][0] if before else "missing"
+    expected = first
+    for row in connection.rows(_EVENTS_FROM, (first,)):
+        seq, kind, subject, data, who, why, occurred_at, recorded_at, epoch, digest = row
+        fields = (kind, subject, data, who, why, occurred_at, recorded_at, str(epoch))
+        if seq != expected or chain_hash(previous, str(seq), *fields) != digest:
+            raise _damaged(expected)
+        previous, expected = digest, seq + 1
+    if expected != head.seq + 1 or previous != head.hash:
+        raise _damaged(expected)
+
+
+def _damaged(seq: int) -> DamagedLedgerError:
+    what = f"The ledger's chain is broken at event {seq}: something changed the file behind the hive's back."
+    return DamagedLedgerError(what, advice="Nothing was written. Restore the last good copy of the .hive folder.")
+
+
+def read_events(connection: Connection, after: int, limit: int) -> list[Event]:
+    """Read events in order, from the one after `after`."""
+    rows = connection.rows(_EVENTS_FROM + " LIMIT ?", (after + 1, limit))
+    return [to_event(row) for row in rows]
+
+
+def to_event(row: tuple[Any, ...]) -> Event:
+    """Make an event of its row."""
+    seq, kind, _subject, data, who, why, occurred_at, recorded_at, epoch, digest = row
+    return Event(seq, decode_body(kind, data), who, why, occurred_at, recorded_at, epoch, digest)
+
+
+def apply_changes(connection: Connection, changes: Sequence[Change]) -> None:
+    """Bring the tables to what an event says; a change that meets no row is an illegal transition."""
+    for change in changes:
+        match change:
+            case Insert(table, row):
+                connection.run(_insert_sql(table, tuple(row)), tuple(row.values()))
+            case Upsert(table, key, values):
+                sql = _upsert_sql(table, tuple(key), tuple(values))
+                connection.run(sql, (*key.values(), *values.values()))
+            case Update(table, key, values, states):
+                sql = _update_sql(table, tuple(key), tuple(values), len(states))
+                if connection.run(sql, (*values.values(), *key.values(), *states)) != 1:
+                    what = f"{table} {'/'.join(map(str, key.values()))} is not in a state that allows {dict(values)}"
+                    raise IllegalTransitionError(what)
+
+
+_MOVE_HEAD = "UPDATE head SET seq = ?, hash = ?, epoch = ? WHERE id = 1 AND seq = ? AND epoch = ?"
+_EVENT_COLUMNS = "seq, kind, subject, data, who, why, occurred_at, recorded_at, epoch, hash"
+_ADD_EVENT = f"INSERT INTO event ({_EVENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_EVENTS_FROM = f"SELECT {_EVENT_COLUMNS} FROM event WHERE seq >= ? ORDER BY seq"
+_BEAT = """INSERT INTO heartbeat (id, epoch, at, boot_id, monotonic_ms) VALUES (1, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, at = excluded.at, boot_id = excluded.boot_id,
+monotonic_ms = excluded.monotonic_ms"""
+
+
+# Table and column names below come from `project` alone, never from outside.
+@cache
+def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+@cache
+def _upsert_sql(table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    updates = ", ".join(f"{name} = excluded.{name}" for name in columns)
+    return f"{_insert_sql(table, key + columns)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
+
+
+@cache
+def _update_sql(table: str, key: tuple[str, ...], columns: tuple[str, ...], states: int) -> str:
+    wanted = [f"{name} = ?" for name in key]
+    if states:
+        wanted.append(f"state IN ({', '.join('?' * states)})")
+    return f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in columns)} WHERE {' AND '.join(wanted)}"

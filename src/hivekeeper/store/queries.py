@@ -1,0 +1,246 @@
+"""Every read of the tables, by name; each is one `.sql` file and one typed answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+from hivekeeper.domain.events import Event
+from hivekeeper.domain.rows import (
+    AttemptRow,
+    ConvoyRow,
+    HeartbeatRow,
+    LeaseRow,
+    MergeRow,
+    RepoRow,
+    RunRow,
+    SwarmRow,
+    TaskRow,
+)
+from hivekeeper.domain.states import AttemptState, TaskState
+from hivekeeper.store.database import Connection, Parameters, load_sql
+from hivekeeper.store.ledger import to_event
+
+R = TypeVar("R")
+
+_TABLES: dict[str, type[Any]] = {
+    "task": TaskRow,
+    "attempt": AttemptRow,
+    "run": RunRow,
+    "merge_entry": MergeRow,
+    "repo": RepoRow,
+    "convoy": ConvoyRow,
+    "swarm": SwarmRow,
+    "lease": LeaseRow,
+    "heartbeat": HeartbeatRow,
+}
+_EVENT_COLUMNS = ("seq", "kind", "subject", "data", "who", "why", "occurred_at", "recorded_at", "epoch", "hash")
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmTally:
+    """A batch and how it went."""
+
+    swarm: SwarmRow
+    attempts: int
+    succeeded: int
+    working: int
+    first_worker: int
+    last_worker: int
+
+
+def find_task(connection: Connection, key: str) -> TaskRow | None:
+    """Find a task by its key."""
+    return _one(connection, "find_task", TaskRow, {"key": key})
+
+
+def list_tasks_by_id(connection: Connection, task_id: str) -> list[TaskRow]:
+    """List the tasks a bare id may mean."""
+    return _all(connection, "list_tasks_by_id", TaskRow, {"id": task_id})
+
+
+def list_tasks_of_convoy(connection: Connection, convoy: str) -> list[TaskRow]:
+    """List a convoy's tasks."""
+    return _all(connection, "list_tasks_of_convoy", TaskRow, {"convoy": convoy})
+
+
+def list_ready_tasks(connection: Connection, limit: int) -> list[TaskRow]:
+    """List tasks that may be dispatched now."""
+    return _all(connection, "list_ready_tasks", TaskRow, {"limit": limit})
+
+
+def list_tasks_in_state(connection: Connection, state: TaskState) -> list[TaskRow]:
+    """List tasks in one state."""
+    return _all(connection, "list_tasks_in_state", TaskRow, {"state": state})
+
+
+def list_unfinished_predecessors(connection: Connection, task: str) -> list[TaskRow]:
+    """List what a task still waits for."""
+    return _all(connection, "list_unfinished_predecessors", TaskRow, {"task": task})
+
+
+def list_predecessors(connection: Connection, task: str) -> list[str]:
+    """List the keys of all tasks that come before this one."""
+    return [row[0] for row in connection.rows(_sql("list_predecessors"), {"task": task})]
+
+
+def count_tasks_by_state(connection: Connection, convoy: str) -> dict[TaskState, int]:
+    """Count a convoy's tasks in each state."""
+    rows = connection.rows(_sql("count_tasks_by_state"), {"convoy": convoy})
+    return {TaskState(state): count for state, count in rows}
+
+
+def count_startable(connection: Connection, convoy: str) -> int:
+    """Count the PENDING tasks of a convoy that will start by themselves."""
+    return int(connection.rows(_sql("count_startable"), {"convoy": convoy})[0][0])
+
+
+def find_last_end(connection: Connection, convoy: str) -> str | None:
+    """Find when the last task of a convoy was completed."""
+    found: str | None = connection.rows(_sql("find_last_end"), {"convoy": convoy})[0][0]
+    return found
+
+
+def list_open_attempts(connection: Connection, state: AttemptState) -> list[tuple[AttemptRow, TaskRow]]:
+    """List attempts in an open state, with their tasks."""
+    width = len(fields(AttemptRow))
+    rows = connection.rows(_sql("list_open_attempts"), {"state": state})
+    return [(_build(AttemptRow, row[:width]), _build(TaskRow, row[width:])) for row in rows]
+
+
+def list_attempts_of_task(connection: Connection, task: str) -> list[AttemptRow]:
+    """List every try at a task."""
+    return _all(connection, "list_attempts_of_task", AttemptRow, {"task": task})
+
+
+def list_runs_of_open_attempts(connection: Connection, state: AttemptState) -> dict[tuple[str, int], list[RunRow]]:
+    """List the runs of open attempts, by attempt, oldest first."""
+    found: dict[tuple[str, int], list[RunRow]] = {}
+    for run in _all(connection, "list_runs_of_open_attempts", RunRow, {"state": state}):
+        found.setdefault((str(run.task), int(run.attempt or 0)), []).append(run)
+    return found
+
+
+def list_runs_of_attempt(connection: Connection, task: str, attempt: int) -> list[RunRow]:
+    """List one attempt's runs, oldest first."""
+    return _all(connection, "list_runs_of_attempt", RunRow, {"task": task, "attempt": attempt})
+
+
+def find_run(connection: Connection, run: str) -> RunRow | None:
+    """Find a run by its id."""
+    return _one(connection, "find_run", RunRow, {"id": run})
+
+
+def list_open_runs(connection: Connection) -> list[RunRow]:
+    """List runs that may be doing something."""
+    return _all(connection, "list_open_runs", RunRow)
+
+
+def list_open_merges(connection: Connection) -> list[MergeRow]:
+    """List the merge queue in order."""
+    return _all(connection, "list_open_merges", MergeRow)
+
+
+def find_merge(connection: Connection, task: str, attempt: int) -> MergeRow | None:
+    """Find one attempt's entry in the merge queue."""
+    return _one(connection, "find_merge", MergeRow, {"task": task, "attempt": attempt})
+
+
+def find_repo(connection: Connection, name: str) -> RepoRow | None:
+    """Find a repository."""
+    return _one(connection, "find_repo", RepoRow, {"name": name})
+
+
+def list_repos(connection: Connection) -> list[RepoRow]:
+    """List all repositories."""
+    return _all(connection, "list_repos", RepoRow)
+
+
+def find_convoy(connection: Connection, name: str) -> ConvoyRow | None:
+    """Find a convoy."""
+    return _one(connection, "find_convoy", ConvoyRow, {"name": name})
+
+
+def list_convoys(connection: Connection, *, archived: bool = False) -> list[ConvoyRow]:
+    """List convoys, the archived ones only when asked for."""
+    return _all(connection, "list_convoys", ConvoyRow, {"archived": int(archived)})
+
+
+def list_swarms(connection: Connection, convoy: str) -> list[SwarmTally]:
+    """List a convoy's batches and how they went."""
+    width = len(fields(SwarmRow))
+    rows = connection.rows(_sql("list_swarms"), {"convoy": convoy})
+    return [SwarmTally(_build(SwarmRow, row[:width]), *(value or 0 for value in row[width:])) for row in rows]
+
+
+def list_closable_swarms(connection: Connection) -> list[SwarmRow]:
+    """List batches that are over."""
+    return _all(connection, "list_closable_swarms", SwarmRow)
+
+
+def find_last_swarm_of_task(connection: Connection, task: str) -> int | None:
+    """Find the latest batch a task was in."""
+    rows = connection.rows(_sql("find_last_swarm_of_task"), {"task": task})
+    found: int | None = rows[0][0]
+    return found
+
+
+def list_removable_sandboxes(connection: Connection, limit: int) -> list[AttemptRow]:
+    """List settled attempts whose sandbox is still there."""
+    return _all(connection, "list_removable_sandboxes", AttemptRow, {"limit": limit})
+
+
+def find_lease(connection: Connection) -> LeaseRow | None:
+    """Find who holds, or held last, the lease."""
+    return _one(connection, "find_lease", LeaseRow)
+
+
+def find_heartbeat(connection: Connection) -> HeartbeatRow | None:
+    """Find the keeper's last heartbeat."""
+    return _one(connection, "find_heartbeat", HeartbeatRow)
+
+
+def list_events_of_subject(connection: Connection, subject: str) -> list[Event]:
+    """List everything that happened to a subject."""
+    return [to_event(row) for row in connection.rows(_sql("list_events_of_subject"), {"subject": subject})]
+
+
+def count_open_work(connection: Connection) -> tuple[int, int, int]:
+    """Count active convoys, open attempts and open runs of the whole hive."""
+    convoys, attempts, runs = connection.rows(_sql("count_open_work"))[0]
+    return convoys, attempts, runs
+
+
+def _all(connection: Connection, name: str, into: type[R], parameters: Parameters = ()) -> list[R]:
+    return [_build(into, row) for row in connection.rows(_sql(name), parameters)]
+
+
+def _one(connection: Connection, name: str, into: type[R], parameters: Parameters = ()) -> R | None:
+    rows = connection.rows(_sql(name), parameters)
+    return _build(into, rows[0]) if rows else None
+
+
+def _build(into: type[R], row: Sequence[Any]) -> R:
+    position, state = _state_column(into)
+    if state is None:
+        return into(*row)
+    return into(*row[:position], state(row[position]), *row[position + 1 :])
+
+
+@cache
+def _state_column(into: type[Any]) -> tuple[int, type[StrEnum] | None]:
+    hints = get_type_hints(into)
+    names = [field.name for field in fields(into)]
+    return (names.index("state"), hints["state"]) if "state" in names else (0, None)
+
+
+@cache
+def _sql(name: str) -> str:
+    text = _FILES[name]
+    for table, row in _TABLES.items():
+        text = text.replace(f"{{{table}}}", ", ".join(f"{table}.{field.name}" for field in fields(row)))
+    return text.replace("{event}", ", ".join(_EVENT_COLUMNS))
+
+
+_FILES = load_sql()

@@ -1,0 +1,2 @@
+-- The convoy of this name.
+SELECT {convoy} FROM convoy WHERE name = :name

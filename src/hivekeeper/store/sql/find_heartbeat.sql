@@ -1,0 +1,2 @@
+-- When the keeper was last known alive.
+SELECT {heartbeat} FROM heartbeat WHERE id = 1

@@ -1,0 +1,2 @@
+-- The repository of this name.
+SELECT {repo} FROM repo WHERE name = :name

@@ -1,0 +1,2 @@
+-- The run with this id.
+SELECT {run} FROM run WHERE id = :id

@@ -1,0 +1,2 @@
+-- The task with this key.
+SELECT {task} FROM task WHERE key = :key

@@ -1,0 +1,2 @@
+-- All repositories.
+SELECT {repo} FROM repo ORDER BY name

@@ -1,0 +1,2 @@
+-- All tasks of a convoy, in the order they were asked for.
+SELECT {task} FROM task WHERE convoy = :convoy ORDER BY position

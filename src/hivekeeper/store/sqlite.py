@@ -1,0 +1,245 @@
+"""The one door to SQLite: opening, refusing, pragmas, migrations, transactions.
+
+Nothing in this process may `open()` the database file: closing any descriptor of it would drop SQLite's locks.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from hivekeeper.errors import (
+    DamagedLedgerError,
+    ForeignLedgerError,
+    HiveError,
+    NewerLedgerError,
+    UnavailableError,
+    UnreadableLedgerError,
+)
+from hivekeeper.store.database import Parameters, load_migrations
+from hivekeeper.store.turnstile import Turnstile
+
+APPLICATION_ID: Final = 0x48495645  # "HIVE"
+
+# Each is set, read back and compared: a pragma that fails without a word left a database in rollback mode (measured).
+_WRITE_PRAGMAS: Final = {
+    "journal_mode": "wal",
+    "synchronous": 2,  # FULL: with NORMAL a power cut loses acknowledged completions
+    "foreign_keys": 1,
+    "busy_timeout": 20_000,  # a backstop: the turnstile keeps writers apart, checkpoints may still be in the way
+    "wal_autocheckpoint": 4000,  # 16 MB of log between write-backs: a quarter of the write-back cost a commit
+    "trusted_schema": 0,
+}
+_READ_PRAGMAS: Final = {"busy_timeout": 20_000, "trusted_schema": 0, "query_only": 1}
+
+
+class SqliteConnection:
+    """An apsw connection behind the small protocol the ledger knows."""
+
+    def __init__(self, raw: apsw.Connection) -> None:
+        self.raw = raw
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        return self.raw.execute(sql, parameters).fetchall()
+
+    def run(self, sql: str, parameters: Parameters = ()) -> int:
+        self.raw.execute(sql, parameters)
+        return self.raw.changes()
+
+
+class SqliteDatabase:
+    """A ledger file: one write connection behind the turnstile, one read connection a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._turnstile = Turnstile(path.with_suffix(".lock"))
+        self._readers = threading.local()
+        self._open_readers: list[apsw.Connection] = []
+        try:
+            self._writer = SqliteConnection(_connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS))
+        except apsw.Error as error:
+            raise _explain(error, path) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteConnection]:
+        connection = self._reader()
+        try:
+            connection.raw.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.raw.execute("ROLLBACK")
+        except apsw.Error as error:
+            raise _explain(error, self._path) from error
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteConnection]:
+        with self._turnstile:
+            try:
+                self._writer.raw.execute("BEGIN IMMEDIATE")
+                before = self._writer.raw.total_changes()
+                try:
+                    yield self._writer
+                except BaseException:
+                    self._roll_back()
+                    raise
+                # A transaction that changed nothing must not cost a sync of the disk.
+                changed = self._writer.raw.total_changes() != before
+                try:
+                    self._writer.raw.execute("COMMIT" if changed else "ROLLBACK")
+                except BaseException:
+                    self._roll_back()
+                    raise
+            except apsw.Error as error:
+                raise _explain(error, self._path) from error
+
+    def _roll_back(self) -> None:
+        if self._writer.raw.in_transaction:  # SQLite has already rolled back after some I/O errors
+            self._writer.raw.execute("ROLLBACK")
+
+    def version(self) -> int:
+        return int(self._reader().rows("PRAGMA data_version")[0][0])
+
+    def close(self) -> None:
+        for reader in self._open_readers:
+            reader.close()
+        self._writer.raw.close()
+        self._turnstile.close()
+
+    def _reader(self) -> SqliteConnection:
+        found: SqliteConnection | None = getattr(self._readers, "connection", None)
+        if found is None:
+            raw = _connect(self._path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS)
+            self._open_readers.append(raw)
+            found = self._readers.connection = SqliteConnection(raw)
+        return found
+
+
+def create_database(path: Path) -> None:
+    """Make an empty ledger; a second call, also after a crash half way, ends with the same."""
+    try:
+        with Turnstile(path.with_suffix(".lock")):
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+            raw = _connect(path, flags, _WRITE_PRAGMAS)
+            try:
+                _migrate(raw, _schema_version(raw))
+            finally:
+                raw.close()
+        _sync_directory(path.parent)
+    except (apsw.Error, OSError) as error:
+        raise _explain(error, path) from error
+
+
+def check_identity(path: Path) -> None:
+    """Refuse what is not a ledger of ours, through a read-only connection that cannot write a byte of it."""
+    if not path.exists():
+        what = f"There is no ledger at {path}."
+        raise UnreadableLedgerError(what, advice="If it was moved, move it back; for a new hive type: hive init")
+    try:
+        raw = _connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS)
+        try:
+            application = _pragma(raw, "application_id")
+            version = _schema_version(raw)
+        finally:
+            raw.close()
+    except apsw.Error as error:
+        raise _explain(error, path) from error
+    if application == 0 and version == 0 and path.stat().st_size == 0:
+        what = f"The ledger at {path} is empty: its creation was interrupted."
+        raise DamagedLedgerError(what, advice="Type: hive init")
+    if application != APPLICATION_ID:
+        what = f"{path} is a database, but not a hive's ledger (application id {application})."
+        raise ForeignLedgerError(what, advice="Move it away, or choose another directory for this hive.")
+    newest = load_migrations()[-1][0]
+    if version > newest:
+        what = f"The ledger at {path} has schema {version}; this Hivekeeper knows up to {newest}."
+        raise NewerLedgerError(what, advice="Update Hivekeeper: pip install --upgrade hivekeeper")
+
+
+def migrate_database(path: Path) -> int:
+    """Bring an older ledger to today's schema, each migration in its own transaction; tell how many were applied."""
+    try:
+        raw = _connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS)
+        version = _schema_version(raw)
+        raw.close()
+        if version >= load_migrations()[-1][0]:
+            return 0
+        with Turnstile(path.with_suffix(".lock")):
+            raw = _connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS)
+            try:
+                return _migrate(raw, _schema_version(raw))
+            finally:
+                raw.close()
+    except (apsw.Error, OSError) as error:
+        raise _explain(error, path) from error
+
+
+def _migrate(raw: apsw.Connection, version: int) -> int:
+    todo = [(number, sql) for number, sql in load_migrations() if number > version]
+    for number, sql in todo:
+        raw.execute("BEGIN IMMEDIATE")
+        try:
+            raw.execute(sql)
+            raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            raw.execute(f"PRAGMA user_version = {number}")
+            raw.execute("COMMIT")
+        except BaseException:
+            if raw.in_transaction:
+                raw.execute("ROLLBACK")
+            raise
+    return len(todo)
+
+
+def _connect(path: Path, flags: int, pragmas: dict[str, str | int]) -> apsw.Connection:
+    raw = apsw.Connection(str(path), flags=flags, statementcachesize=200)
+    try:
+        for name, wanted in pragmas.items():
+            raw.execute(f"PRAGMA {name} = {wanted}").fetchall()
+            got = _pragma(raw, name)
+            if got != wanted:
+                what = f"SQLite did not take PRAGMA {name} = {wanted} on {path}; it says {got}."
+                raise UnavailableError(what, advice="The file system may not support what the ledger needs.")
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+def _pragma(raw: apsw.Connection, name: str) -> str | int:
+    value: str | int = raw.execute(f"PRAGMA {name}").fetchall()[0][0]
+    return value
+
+
+def _schema_version(raw: apsw.Connection) -> int:
+    return int(_pragma(raw, "user_version"))
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _explain(error: Exception, path: Path) -> HiveError:
+    match error:
+        case apsw.FullError():
+            return UnavailableError(f"The disk of {path} is full.", advice="Free some space; nothing was half written.")
+        case apsw.NotADBError():
+            what = f"{path} is not a database."
+            return UnreadableLedgerError(what, advice="Restore it from a backup, or move it away and type: hive init")
+        case apsw.CorruptError():
+            what = f"SQLite finds {path} damaged: {error}."
+            return DamagedLedgerError(what, advice="Nothing was written. Restore the last good copy of the .hive folder.")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
+            what = f"{path} cannot be opened for writing: {error}."
+            return UnavailableError(what, advice="Check the permissions of the directory and who owns it.")
+        case apsw.ConstraintError():
+            return DamagedLedgerError(f"The ledger's schema refused a change: {error}.", advice="This is a defect.")
+        case _:
+            return UnavailableError(f"The ledger at {path} could not be used: {error}.")

@@ -1,0 +1,41 @@
+"""A lock between processes in which nobody starves.
+
+SQLite's own busy loop lets a waiting writer lose again and again, and so does a plain `flock`: who releases it and
+wants it back wins against sleepers. Two locks in a row mend that: whoever waits for the second one already holds the
+first, so the last winner has to queue behind.
+"""
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+
+class Turnstile:
+    """Holds the write door for one thread of one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._thread_lock = threading.Lock()
+        self._gate = os.open(path.with_suffix(".gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._door = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> None:
+        self._thread_lock.acquire()
+        try:
+            fcntl.flock(self._gate, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(self._door, fcntl.LOCK_EX)
+            finally:
+                fcntl.flock(self._gate, fcntl.LOCK_UN)
+        except BaseException:
+            self._thread_lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._door, fcntl.LOCK_UN)
+        self._thread_lock.release()
+
+    def close(self) -> None:
+        """Close both files, which also lets go of the locks."""
+        os.close(self._gate)
+        os.close(self._door)
