@@ -41,12 +41,12 @@ def note_started(tx: Transaction, run: RunRow, claim: Claim) -> None:
     tx.record(e.RunStarted(run.id, claim.pid, claim.start_ticks, claim.boot_id), occurred_at=claim.at)
 
 
-def note_ended(tx: Transaction, run: RunRow, claim: Claim, ending: Ending) -> None:
+def note_ended(tx: Transaction, run: RunRow, claim: Claim, ending: Ending, *, last_words: str = "") -> None:
     """Record how a run ended, at its true end; that it began too, if no keeper saw that."""
     if run.state is RunState.INTENDED:
         note_started(tx, run, claim)
     body = e.RunExited(run.id, ending.status, ending.ended_by, ending.output_bytes)
-    tx.record(body, occurred_at=ending.at, why=ending.problem or run.reason)
+    tx.record(body, occurred_at=ending.at, why=ending.problem or run.reason or last_words)
 
 
 def note_lost(tx: Transaction, run: RunRow, why: str) -> None:

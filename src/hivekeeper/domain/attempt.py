@@ -78,11 +78,12 @@ def describe_ending(run: RunRow) -> str:
     """Say in words how a run ended."""
     if run.state is RunState.LOST:
         return f"nobody knows how it ended: {run.reason}"
+    said = f", saying: {run.reason}" if run.reason else ""
     match run.ended_by:
         case "exit" if (run.exit_status or 0) < 0:
-            return f"the command was killed by {signal.Signals(-(run.exit_status or 0)).name}"
+            return f"the command was killed by {signal.Signals(-(run.exit_status or 0)).name}{said}"
         case "exit":
-            return f"the command ended with exit code {run.exit_status}"
+            return f"the command ended with exit code {run.exit_status}{said}"
         case "wall":
             return "it ran longer than its time limit and was stopped"
         case "silence":

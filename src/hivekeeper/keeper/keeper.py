@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.clock import Clock, SystemClock
-from hivekeeper.config.settings import FILE_NAME, Settings, load_settings
+from hivekeeper.config.settings import Settings, load_settings
 from hivekeeper.domain.events import Body
 from hivekeeper.errors import HiveError, IllegalTransitionError, InputError, StaleEpochError
 from hivekeeper.keeper import lease
@@ -15,7 +15,7 @@ from hivekeeper.keeper.nudges import NudgeSocket, nudge
 from hivekeeper.loops import Counts, Loop, dispatcher, executor, fetcher, heart, janitor, merger, publisher
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalRuns, Runs
-from hivekeeper.store.ledger import ByPerson, Ledger, open_ledger, read_head
+from hivekeeper.store.ledger import Ledger, open_ledger, read_head
 
 log = logging.getLogger("hivekeeper")
 
@@ -71,6 +71,7 @@ class Keeper:
         self.runs = runs or LocalRuns(hive.places.runs, name, lambda: self._wake("executor"))
         self.loops = self._build(workers or settings.workers)
         self._nudges = {loop.name: threading.Event() for loop in self.loops}
+        self._committed = threading.Event()
         self._threads: list[threading.Thread] = []
         self._socket: NudgeSocket | None = None
 
@@ -122,11 +123,17 @@ class Keeper:
         self.runs.close()
         self._lease.release()
 
+    def wait_for_commit(self, longest_s: float) -> None:
+        """Wait until something was written, but not for ever."""
+        self._committed.wait(longest_s)
+        self._committed.clear()
+
     def _wake(self, name: str) -> None:
         if event := self._nudges.get(name):
             event.set()
 
     def _wake_listeners(self, bodies: Sequence[Body]) -> None:
+        self._committed.set()
         kinds = {type(body) for body in bodies}
         for loop in self.loops:
             if not loop.listens.isdisjoint(kinds):
@@ -178,7 +185,3 @@ class Keeper:
         known = isinstance(error, HiveError)
         log.log(logging.WARNING if known else logging.ERROR, "%s: %s", loop.name, error, exc_info=not known)
 
-
-def as_person(who: str) -> ByPerson:
-    """Write requests in a person's name."""
-    return ByPerson(who)

@@ -55,7 +55,7 @@ class Executor:
         if notes:
             with self._ledger.write(self._authority) as tx:
                 for row, verdict in notes:
-                    _record(tx, row, verdict)
+                    self._record(tx, row, verdict)
         acted = sum(self._act(row, verdict) for row, verdict in verdicts)
         open_ids = {row.id for row in rows}
         self._asked = {run: at for run, at in self._asked.items() if run in open_ids}
@@ -100,14 +100,20 @@ class Executor:
         self._runs.start(order)
         return 1
 
+    def _record(self, tx: Transaction, row: RunRow, verdict: r.Verdict) -> None:
+        match verdict:
+            case r.NoteStarted(claim):
+                commands.note_started(tx, row, claim)
+            case r.NoteEnded(claim, ending):
+                last_words = "" if ending.status == 0 else _last_line(self._runs.read_output(row.id))
+                commands.note_ended(tx, row, claim, ending, last_words=last_words)
+            case r.NoteLost(why):
+                commands.note_lost(tx, row, why)
+            case _:
+                pass
 
-def _record(tx: Transaction, row: RunRow, verdict: r.Verdict) -> None:
-    match verdict:
-        case r.NoteStarted(claim):
-            commands.note_started(tx, row, claim)
-        case r.NoteEnded(claim, ending):
-            commands.note_ended(tx, row, claim, ending)
-        case r.NoteLost(why):
-            commands.note_lost(tx, row, why)
-        case _:
-            pass
+
+def _last_line(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    text = lines[-1] if lines else ""
+    return "".join(character if character.isprintable() else " " for character in text)[-300:]

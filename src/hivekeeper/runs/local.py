@@ -50,6 +50,10 @@ class Runs(Protocol):
         """Kill processes a dead wrapper left behind."""
         ...
 
+    def read_output(self, run: str, tail_bytes: int = 4000) -> str:
+        """Read the end of what a run said."""
+        ...
+
     def close(self) -> None:
         """Let go; runs go on."""
         ...
@@ -139,7 +143,6 @@ class LocalRuns:
             _send(pid, signal.SIGKILL)
 
     def read_output(self, run: str, tail_bytes: int = 4000) -> str:
-        """Read the end of what a run said."""
         try:
             with open(self._root / run / "output", "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - tail_bytes))

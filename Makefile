@@ -1,0 +1,64 @@
+# Needs Python 3.11 or newer as `python3`, git, make and a package registry; nothing else.
+# Every target that needs the environment makes it first, in .venv, from the exact versions in requirements-dev.lock.
+
+BIN = .venv/bin
+
+.PHONY: .venv demo test bench check check-style check-types check-imports check-shape format lock clean
+
+demo: .venv
+	@$(BIN)/hive demo
+
+# The check first, because it is quick; pytest's own last line is the last line.
+test: check
+	@$(BIN)/pytest
+
+# In any order, also at once: make -j check
+check: check-style check-types check-imports check-shape
+
+check-style: .venv
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --quiet --check
+
+check-types: .venv
+	@$(BIN)/mypy --no-error-summary
+
+# These two speak even when all is well, so they are heard only when it is not.
+check-imports: .venv
+	@said=$$($(BIN)/lint-imports 2>&1) || { printf '%s\n' "$$said"; exit 1; }
+
+check-shape: .venv
+	@said=$$($(BIN)/pytest tests/architecture 2>&1) || { printf '%s\n' "$$said"; exit 1; }
+
+bench: .venv
+	@$(BIN)/hive bench ledger
+
+format: .venv
+	@$(BIN)/ruff check --quiet --fix-only
+	@$(BIN)/ruff format --quiet
+
+.venv: .venv/installed
+
+# Two stamps: another lock means another environment, another pyproject only another installation of the project.
+.venv/locked: requirements-dev.lock
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Hivekeeper needs Python 3.11 or newer, and python3 here is $$(python3 --version 2>&1)."; exit 1; }
+	@echo "Making .venv ..."
+	@python3 -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+.venv/installed: .venv/locked pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Keeps every version that still fits; delete the lock first to renew them all. The resolver has an environment of its
+# own, because it is no part of the project's.
+lock:
+	@python3 -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --custom-compile-command "make lock" --group dev --output-file requirements-dev.lock pyproject.toml
+
+clean:
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+"""`python -m hivekeeper` is `hive`."""
+
+from hivekeeper.cli import main
+
+main()

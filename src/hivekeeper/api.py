@@ -1,0 +1,126 @@
+"""The ledger for people who write their own coordinator: a page of Python that survives its own death.
+
+    with Coordinator("orders", directory) as coordinator:
+        coordinator.add(Task("one", ["python", "one.py"], output="outputs/one.md"))
+        coordinator.add(Task("two", ["python", "two.py"], after=["one"]))
+        coordinator.keep()
+
+Whoever enters holds the coordinator's lease; a second one gets `AnotherKeeperError` and touches nothing. Adding a task
+that is known changes nothing, so the same program, run again after a crash, continues where the last one stopped:
+what is complete never runs again, what still runs is adopted, the order holds.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from hivekeeper.commands.convoys import archive_convoy
+from hivekeeper.commands.plans import submit_plan
+from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
+from hivekeeper.domain.plan import Limits, PlanSpec, TaskSpec
+from hivekeeper.domain.states import ConvoyState
+from hivekeeper.errors import AnotherKeeperError, InputError
+from hivekeeper.keeper.keeper import Hive, Keeper, open_hive
+from hivekeeper.store.ledger import create_ledger
+from hivekeeper.views.convoys import get_convoy, show_ledger
+
+__all__ = ["AnotherKeeperError", "Coordinator", "Limits", "Task"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A command to run once, in the coordinator's directory; `output` is the file it promises to write."""
+
+    id: str
+    command: Sequence[str] | str
+    after: Sequence[str] = ()
+    output: str | None = None
+    attempts: int = 1
+    idempotent: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+class Coordinator:
+    """A convoy of commands, kept by this process."""
+
+    def __init__(self, pipeline: str, directory: str | Path = ".", *, workers: int = 4) -> None:
+        if not is_name(pipeline):
+            raise InputError(f"'{pipeline}' is not a name.", advice=f"Names are {NAME_RULE}.")
+        self.pipeline = pipeline
+        self._root = Path(directory)
+        self._workers = workers
+        self._hive: Hive | None = None
+        self._keeper: Keeper | None = None
+
+    def __enter__(self) -> Self:
+        (self._root / ".hive").mkdir(parents=True, exist_ok=True)
+        if not (self._root / ".hive" / "ledger.db").exists():
+            create_ledger(self._root / ".hive" / "ledger.db")
+        self._hive = open_hive(self._root)
+        try:
+            self._keeper = Keeper(self._hive, workers=self._workers)
+        except BaseException:
+            self._hive.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+        self._opened.close()
+
+    def add(self, *tasks: Task) -> int:
+        """Ask for tasks; those known already are left as they are. Tell how many are new."""
+        specs = []
+        for task in tasks:
+            if not is_task_id(task.id):
+                raise InputError(f"'{task.id}' is not a name for a task.", advice=f"Names are {TASK_ID_RULE}.")
+            command = task.command if isinstance(task.command, str) else shlex.join(task.command)
+            spec = TaskSpec(
+                id=task.id,
+                command=command,
+                after=tuple(task.after),
+                output=task.output,
+                attempts=task.attempts,
+                idempotent=task.idempotent,
+                limits=task.limits,
+            )
+            specs.append(spec)
+        with self._opened.ledger.write(self._kept.authority) as tx:
+            return submit_plan(tx, PlanSpec(self.pipeline, tuple(specs))).added
+
+    def keep(self) -> bool:
+        """Dispatch, watch and record until everything has ended; tell whether all of it is complete."""
+        self._kept.start()
+        while not self._kept.stopped.is_set():
+            with self._opened.ledger.read() as connection:
+                convoy = get_convoy(connection, self.pipeline)
+                if convoy.state is not ConvoyState.ACTIVE:
+                    return convoy.state is not ConvoyState.FAILED
+            self._kept.wait_for_commit(1.0)
+        if self._kept.fenced is not None:
+            raise self._kept.fenced
+        return False
+
+    def ledger(self) -> dict[str, Any]:
+        """Show the dispatch ledger, as `hive ledger --json` prints it."""
+        with self._opened.ledger.read() as connection:
+            return show_ledger(connection, get_convoy(connection, self.pipeline))
+
+    def archive(self) -> None:
+        """Put the ended convoy away; its ids never run again."""
+        with self._opened.ledger.write(self._kept.authority) as tx:
+            archive_convoy(tx, get_convoy(tx.connection, self.pipeline))
+
+    @property
+    def _kept(self) -> Keeper:
+        if self._keeper is None:
+            raise InputError("The coordinator is not entered.", advice="Write: with Coordinator(...) as coordinator:")
+        return self._keeper
+
+    @property
+    def _opened(self) -> Hive:
+        if self._hive is None:
+            raise InputError("The coordinator is not entered.", advice="Write: with Coordinator(...) as coordinator:")
+        return self._hive

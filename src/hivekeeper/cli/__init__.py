@@ -1,0 +1,19 @@
+"""The command line: parse, call one command or view, print. It decides nothing and keeps nothing."""
+
+import sys
+
+from hivekeeper.errors import HiveError
+
+
+def main() -> None:
+    """Run `hive`; every error a person may meet is a sentence, advice and an exit code."""
+    from hivekeeper.cli.app import app  # noqa: PLC0415 - so that a broken installation still ends in a sentence
+
+    try:
+        app()
+    except HiveError as error:
+        sys.stderr.write(f"hive: {error}\n")
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `hive log | head` is no error
+        sys.stderr.close()
+        sys.exit(0)

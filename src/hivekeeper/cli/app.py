@@ -1,0 +1,349 @@
+"""Every `hive` command."""
+
+import getpass
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hivekeeper import __version__
+from hivekeeper.cli import render
+from hivekeeper.cli.watch import INTERRUPTED, keep
+from hivekeeper.commands import convoys as convoy_commands
+from hivekeeper.commands import plans, tasks
+from hivekeeper.config.plans import load_plan
+from hivekeeper.config.settings import DEFAULT_TOML, FILE_NAME
+from hivekeeper.domain.names import TASK_ID_RULE, is_name, is_task_id
+from hivekeeper.domain.plan import PlanSpec, TaskSpec
+from hivekeeper.domain.states import ConvoyState
+from hivekeeper.errors import AnotherKeeperError, InputError, UnavailableError
+from hivekeeper.git.mirror import check_git, find_source_problem
+from hivekeeper.keeper.keeper import Hive, Keeper, find_root, open_hive
+from hivekeeper.keeper.lease import ask_to_stop, find_living_holder
+from hivekeeper.runs.detach import start_detached
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import ByPerson, create_ledger, read_events, read_head
+from hivekeeper.views import convoys as convoy_views
+from hivekeeper.views.events import say_event, show_event
+from hivekeeper.views.status import show_status
+from hivekeeper.views.tasks import get_task, show_task, show_why
+
+app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+convoy_app = typer.Typer(no_args_is_help=True, help="Plans being kept.")
+task_app = typer.Typer(no_args_is_help=True, help="Single tasks.")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure this machine and this hive against it.")
+app.add_typer(convoy_app, name="convoy")
+app.add_typer(task_app, name="task")
+app.add_typer(bench_app, name="bench")
+
+Json = Annotated[bool, typer.Option("--json", help="Print what programs read.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it goes into the ledger.")]
+Workers = Annotated[int | None, typer.Option(min=1, max=1000, help="How many tasks may be worked on at once.")]
+
+
+def _open() -> Hive:
+    return open_hive(find_root(Path.cwd()))
+
+
+def _me() -> ByPerson:
+    return ByPerson(f"{getpass.getuser()} on {socket.gethostname()}")
+
+
+def _is_kept(connection: Connection) -> bool:
+    return find_living_holder(connection) is not None
+
+
+def _version(value: bool) -> None:  # noqa: FBT001 - typer's calling convention
+    if value:
+        typer.echo(f"hive {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,  # noqa: FBT002
+) -> None:
+    """Keep a hive of agents working unattended: nothing lost, nothing done twice, every commit verified."""
+
+
+@app.command()
+def init(directory: Annotated[Path, typer.Argument()] = Path()) -> None:
+    """Make a hive here: hive.toml and .hive/."""
+    check_git()
+    hive = directory / ".hive"
+    try:
+        hive.mkdir(parents=True, exist_ok=True)
+        (hive / ".gitignore").write_text("*\n")
+        if not (directory / FILE_NAME).exists():
+            (directory / FILE_NAME).write_text(DEFAULT_TOML)
+    except OSError as error:
+        raise UnavailableError(f"A hive cannot be made in {directory.resolve()}: {error.strerror}.") from None
+    create_ledger(hive / "ledger.db")
+    open_hive(directory).close()
+    typer.echo(f"A hive is in {directory.resolve()}. Next: hive run PLAN.yaml")
+
+
+def _load(hive: Hive, path: Path) -> PlanSpec:
+    plan = load_plan(path, hive.settings.limits)
+    problems = [
+        f"{path}: repo '{repo.name}': {problem}"
+        for repo in plan.repos
+        if (problem := find_source_problem(repo.path, repo.branch))
+    ]
+    if problems:
+        raise InputError("\n".join(problems), advice="Nothing was submitted.")
+    return plan
+
+
+@app.command()
+def run(plan: Path, workers: Workers = None) -> None:
+    """Submit a plan and keep until it is done. Ctrl-C leaves workers safe."""
+    check_git()
+    hive = _open()
+    spec = _load(hive, plan)
+    keeper = Keeper(hive, workers=workers)
+    try:
+        with hive.ledger.write(_me()) as tx:
+            submitted = plans.submit_plan(tx, spec, why=f"hive run {plan}")
+    except BaseException:
+        keeper.close()
+        raise
+    known = f", {submitted.known} known already" if submitted.known else ""
+    typer.echo(f"Convoy {submitted.convoy}: {submitted.added} new tasks{known}.")
+    code = keep(keeper, hive, submitted.convoy)
+    if code == INTERRUPTED:
+        typer.echo(f"Stopped keeping. What runs goes on and is found again: hive run {plan}  (or hive up)")
+        raise typer.Exit(code)
+    with hive.ledger.read() as connection:
+        row = convoy_views.get_convoy(connection, submitted.convoy)
+        render.print_convoy(convoy_views.show_convoy(connection, row))
+        render.print_status(show_status(connection, keeper_is_alive=False))
+    hive.close()
+    raise typer.Exit(1 if row.state is ConvoyState.FAILED else 0)
+
+
+@app.command()
+def up(
+    *,
+    workers: Workers = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Go on in the background.")] = False,
+    if_idle: Annotated[bool, typer.Option("--if-idle", help="Leave quietly if another keeper is active.")] = False,
+) -> None:
+    """Keep this hive until told to stop."""
+    check_git()
+    hive = _open()
+    try:
+        if detach:
+            _detach(hive, workers)
+            return
+        keeper = Keeper(hive, workers=workers)
+    except AnotherKeeperError:
+        if if_idle:
+            raise typer.Exit(0) from None
+        raise
+    typer.echo(f"Keeping {hive.places.root}. Ctrl-C or `hive down` stops; workers go on.")
+    keep(keeper, hive, None)
+    hive.close()
+
+
+def _detach(hive: Hive, workers: int | None) -> None:
+    with hive.ledger.read() as connection:
+        if holder := find_living_holder(connection):
+            raise AnotherKeeperError(f"Another keeper is active: {holder.holder}.", advice="Type: hive status")
+    argv = [sys.executable, "-m", "hivekeeper", "up", *(["--workers", str(workers)] if workers else [])]
+    process = start_detached(argv, hive.places.log, hive.places.root)
+    while process.poll() is None:
+        with hive.ledger.read() as connection:
+            holder = find_living_holder(connection)
+        if holder is not None and holder.pid == process.pid:
+            typer.echo(f"Kept by process {process.pid}; it writes to {hive.places.log}. To stop: hive down")
+            return
+        time.sleep(0.02)
+    said = hive.places.log.read_text("utf-8", "replace").strip().splitlines()
+    raise UnavailableError("The keeper ended as soon as it was started.", advice="\n".join(said[-3:]))
+
+
+@app.command()
+def down() -> None:
+    """Stop the keeper of this hive; workers go on and are found again."""
+    hive = _open()
+    with hive.ledger.read() as connection:
+        holder = find_living_holder(connection)
+    if holder is None:
+        typer.echo("Nobody keeps this hive.")
+    elif ask_to_stop(holder, wait_s=30.0):
+        typer.echo(f"Stopped {holder.holder}.")
+    else:
+        raise UnavailableError(f"{holder.holder} did not stop in 30 s.", advice=f"Type: kill -9 {holder.pid}")
+
+
+@app.command()
+def status(*, json: Json = False) -> None:
+    """Say what needs me, then what is under way."""
+    with _open().ledger.read() as connection:
+        view = show_status(connection, keeper_is_alive=_is_kept(connection))
+    render.print_json(view) if json else render.print_status(view)
+
+
+@app.command()
+def ledger(convoy: str, *, json: Json = False) -> None:
+    """Show a convoy's dispatch ledger."""
+    with _open().ledger.read() as connection:
+        view = convoy_views.show_ledger(connection, convoy_views.get_convoy(connection, convoy))
+    if json:
+        render.print_json(view)
+    else:
+        typer.echo(f"{view['pipeline_id']}  {view['state']}")
+        columns = {"task_id": "Task", "status": "Status", "dispatched_at": "Dispatched", "completed_at": "Completed"}
+        render.print_table(view["tasks"], columns)
+
+
+@app.command()
+def log(
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come.")] = False,
+    since: Annotated[int, typer.Option(help="Begin after this event.")] = -1,
+    lines: Annotated[int, typer.Option("-n", help="How many to begin with.")] = 20,
+    json: Json = False,
+) -> None:
+    """Show what happened."""
+    hive = _open()
+    with hive.ledger.read() as connection:
+        seen = since if since >= 0 else max(0, read_head(connection).seq - lines)
+    while True:
+        with hive.ledger.read() as connection:
+            events = read_events(connection, seen, 1000)
+        for event in events:
+            render.print_json_line(show_event(event)) if json else typer.echo(render.clean(say_event(event)))
+            seen = event.seq
+        if not events and not follow:
+            return
+        if not events:
+            try:
+                time.sleep(0.2)
+            except KeyboardInterrupt:
+                return
+
+
+@convoy_app.command("ls")
+def convoy_ls(*, all_: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False, json: Json = False) -> None:
+    """List convoys."""
+    with _open().ledger.read() as connection:
+        rows = convoy_views.list_convoys(connection, archived=all_)
+    if json:
+        render.print_json(rows)
+    else:
+        shown = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in rows]
+        columns = {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted", "ended_at": "Ended"}
+        render.print_table(shown, columns)
+
+
+@convoy_app.command("show")
+def convoy_show(convoy: str, *, json: Json = False) -> None:
+    """Show one convoy: batches and tasks."""
+    with _open().ledger.read() as connection:
+        view = convoy_views.show_convoy(connection, convoy_views.get_convoy(connection, convoy))
+    render.print_json(view) if json else render.print_convoy(view)
+
+
+@convoy_app.command("submit")
+def convoy_submit(plan: Path) -> None:
+    """Hand a plan to the keeper that is (or will be) running."""
+    hive = _open()
+    spec = _load(hive, plan)
+    with hive.ledger.write(_me()) as tx:
+        submitted = plans.submit_plan(tx, spec, why=f"hive convoy submit {plan}")
+    with hive.ledger.read() as connection:
+        advice = "" if _is_kept(connection) else " Nobody keeps this hive; type: hive up"
+    typer.echo(f"Convoy {submitted.convoy}: {submitted.added} new tasks, {submitted.known} known already.{advice}")
+
+
+@convoy_app.command("cancel")
+def convoy_cancel(convoy: str, reason: Reason = "") -> None:
+    """Cancel everything of a convoy that is not complete."""
+    hive = _open()
+    with hive.ledger.write(_me()) as tx:
+        row = convoy_views.get_convoy(tx.connection, convoy)
+        count = convoy_commands.cancel_convoy(tx, row, why=reason)
+    typer.echo(f"{count} tasks of {convoy} are cancelled.")
+
+
+@convoy_app.command("archive")
+def convoy_archive(convoy: str, reason: Reason = "") -> None:
+    """Put an ended convoy away; its ids never run again."""
+    hive = _open()
+    with hive.ledger.write(_me()) as tx:
+        done = convoy_commands.archive_convoy(tx, convoy_views.get_convoy(tx.connection, convoy), why=reason)
+    typer.echo(f"{convoy} is archived." if done else f"{convoy} was archived already.")
+
+
+@task_app.command("add")
+def task_add(  # noqa: PLR0913 - one option a field of the task
+    convoy: str,
+    task_id: str,
+    command: Annotated[str, typer.Option(help="What to run.")],
+    *,
+    repo: Annotated[str | None, typer.Option(help="On which repository.")] = None,
+    after: Annotated[list[str], typer.Option(help="Which task must be complete first.")] = [],  # noqa: B006 - typer copies it
+    verify: Annotated[str | None, typer.Option(help="Its own gate, after the repository's.")] = None,
+    priority: int = 0,
+    attempts: Annotated[int, typer.Option(min=1, max=100)] = 3,
+) -> None:
+    """Add one task to a convoy, which is made if need be."""
+    if not is_name(convoy) or not is_task_id(task_id):
+        raise InputError(f"'{convoy}' or '{task_id}' is not a name.", advice=f"Names are {TASK_ID_RULE}.")
+    hive = _open()
+    spec = TaskSpec(
+        id=task_id,
+        command=command,
+        repo=repo,
+        after=tuple(after),
+        verify=verify,
+        priority=priority,
+        attempts=attempts,
+        limits=hive.settings.limits,
+    )
+    with hive.ledger.write(_me()) as tx:
+        added = plans.add_task(tx, convoy, spec, why="hive task add")
+    typer.echo(f"{convoy}/{task_id} is added." if added else f"{convoy}/{task_id} was there already.")
+
+
+@task_app.command("show")
+def task_show(task: str, *, json: Json = False) -> None:
+    """Show a task, its attempts and their runs."""
+    with _open().ledger.read() as connection:
+        view = show_task(connection, get_task(connection, task), keeper_is_alive=_is_kept(connection))
+    render.print_json(view) if json else render.print_task(view)
+
+
+@task_app.command("why")
+def task_why(task: str, *, json: Json = False) -> None:
+    """Say in one sentence why a task is not done yet."""
+    with _open().ledger.read() as connection:
+        row = get_task(connection, task)
+        sentence = show_why(connection, row, keeper_is_alive=_is_kept(connection))
+    view = {"task": row.key, "state": row.state.value, "why": sentence}
+    render.print_json(view) if json else typer.echo(render.clean(sentence))
+
+
+@task_app.command("cancel")
+def task_cancel(task: str, reason: Reason = "") -> None:
+    """Cancel a task; what it runs is ended first."""
+    hive = _open()
+    with hive.ledger.write(_me()) as tx:
+        row = get_task(tx.connection, task)
+        done = tasks.cancel_task(tx, row, why=reason)
+    typer.echo(f"{row.key} is cancelled." if done else f"{row.key} was cancelled already.")
+
+
+@task_app.command("retry")
+def task_retry(task: str, reason: Reason = "") -> None:
+    """Try a failed or unknown task again."""
+    hive = _open()
+    with hive.ledger.write(_me()) as tx:
+        row = get_task(tx.connection, task)
+        done = tasks.retry_task(tx, row, why=reason)
+    typer.echo(f"{row.key} will be tried again." if done else f"{row.key} is under way already.")

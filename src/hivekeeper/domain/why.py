@@ -1,0 +1,97 @@
+"""One sentence: why a task is not done yet, and what to type where typing helps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.states import MergeState, RepoState, TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything the sentence may need."""
+
+    task: TaskRow
+    waits_for: Sequence[TaskRow] = ()
+    attempt: AttemptRow | None = None
+    runs: Sequence[RunRow] = ()
+    merge: MergeRow | None = None
+    ahead_in_queue: int = 0
+    repo: RepoRow | None = None
+    keeper_is_alive: bool = True
+
+
+def explain(facts: Facts) -> str:
+    """Say why a task is not done yet, or that it is."""
+    task = facts.task
+    match task.state:
+        case TaskState.COMPLETE:
+            where = f" as commit {task.commit_id[:10]}" if task.commit_id else ""
+            return f"{task.id} is done: it was completed at {task.completed_at}{where}."
+        case TaskState.CANCELLED:
+            return f"{task.id} will not run: {task.reason}."
+        case TaskState.CANCELLING:
+            return f"{task.id} is being cancelled: what it runs is being ended first."
+        case TaskState.FAILED:
+            times = f"{task.attempts} of {task.attempts_allowed} attempts"
+            return f"{task.id} failed in {times}; the last time {task.reason}. To try again: hive task retry {task.key}"
+        case TaskState.UNKNOWN:
+            return (
+                f"{task.id} may have run ({task.reason}), and it is not marked idempotent, so it is not repeated unasked. "
+                f"To run it again: hive task retry {task.key}"
+            )
+        case TaskState.PENDING:
+            return _explain_pending(facts)
+        case TaskState.IN_PROGRESS:
+            return _explain_in_progress(facts)
+        case _:
+            assert_never(task.state)
+
+
+def _explain_pending(facts: Facts) -> str:
+    task = facts.task
+    failed = f" Its last attempt failed: {task.reason}." if task.attempts and task.reason else ""
+    for other in facts.waits_for:
+        match other.state:
+            case TaskState.FAILED | TaskState.UNKNOWN:
+                return f"{task.id} waits for {other.id}, which needs a person: hive task why {other.key}"
+            case TaskState.CANCELLED:
+                return f"{task.id} can never start: it waits for {other.id}, which was cancelled."
+            case _:
+                continue
+    if facts.waits_for:
+        names = ", ".join(f"{other.id} ({other.state.value})" for other in facts.waits_for)
+        return f"{task.id} waits for {names}."
+    if facts.repo is not None and facts.repo.state is RepoState.FAILED:
+        return f"{task.id} waits for repository {facts.repo.name}, which could not be fetched: {facts.repo.problem}."
+    if not facts.keeper_is_alive:
+        return f"{task.id} is ready, and nobody keeps this hive. Type: hive up{failed}"
+    if facts.repo is not None and facts.repo.state is RepoState.FETCHING:
+        return f"{task.id} waits until repository {facts.repo.name} is fetched.{failed}"
+    return f"{task.id} is ready and waits for a free worker.{failed}"
+
+
+def _explain_in_progress(facts: Facts) -> str:
+    task, attempt = facts.task, facts.attempt
+    nobody = "" if facts.keeper_is_alive else " Nobody keeps this hive, so nothing follows. Type: hive up"
+    if facts.merge is not None:
+        match facts.merge.state:
+            case MergeState.QUEUED:
+                behind = f" behind {facts.ahead_in_queue} other(s)" if facts.ahead_in_queue else ""
+                return f"{task.id} is finished by its worker and waits in the merge queue{behind}.{nobody}"
+            case MergeState.VERIFYING:
+                return f"{task.id} is being verified on top of what landed before it.{nobody}"
+            case _:
+                return f"{task.id} passed its gate and is landing.{nobody}"
+    worker = f"worker {attempt.worker}, attempt {attempt.number}" if attempt else "a worker"
+    doing = {
+        "sandbox": "its sandbox is being made",
+        "agent": "it is being worked on",
+        "snapshot": "what it made is being kept",
+    }
+    current = next((run for run in reversed(facts.runs) if run.is_open), None)
+    if current is not None:
+        since = current.started_at or current.intended_at
+        return f"{task.id} is in progress ({worker}): {doing.get(current.kind, current.kind)} since {since}.{nobody}"
+    return f"{task.id} is in progress ({worker}): its last step has ended and is about to be judged.{nobody}"

@@ -1,0 +1,48 @@
+"""The log, a line an event."""
+
+from typing import Any
+
+from hivekeeper.domain import events as e
+from hivekeeper.domain.events import Event
+
+# Events a person watching a run wants to see; the rest is in `hive log`.
+NOTABLE: frozenset[type[e.Body]] = frozenset(
+    {e.TaskDispatched, e.TaskCompleted, e.AttemptFailed, e.AttemptUnknown, e.TaskCancelled, e.RepoFetchFailed,
+     e.RepoPublishFailed, e.ConvoyCompleted, e.ConvoyFailed, e.MergeRejected}
+)  # fmt: skip
+
+
+def show_event(event: Event) -> dict[str, Any]:
+    """Show an event as it is kept."""
+    body = event.body
+    return {
+        "seq": event.seq,
+        "kind": body.kind,
+        "subject": body.subject,
+        "occurred_at": event.occurred_at,
+        "recorded_at": event.recorded_at,
+        "who": event.who,
+        "why": event.why,
+        "epoch": event.epoch,
+        "data": {name: getattr(body, name) for name in body.__slots__},
+        "hash": event.hash,
+    }
+
+
+def say_event(event: Event) -> str:
+    """Say an event in one line."""
+    body, at = event.body, event.occurred_at[11:19]
+    match body:
+        case e.TaskDispatched():
+            text = f"{body.task} → worker {body.worker}" + (f" (attempt {body.attempt})" if body.attempt > 1 else "")
+        case e.TaskCompleted():
+            text = f"{body.task} ✓" + (f" landed as {body.commit[:10]}" if body.commit else "")
+        case e.AttemptFailed():
+            text = f"{body.task} ✗ {event.why}" + ("; no attempt is left" if body.final else "; it will be tried again")
+        case e.ConvoyCompleted():
+            text = f"convoy {body.convoy} is complete"
+        case e.ConvoyFailed():
+            text = f"convoy {body.convoy} has ended with tasks that need a person"
+        case _:
+            text = f"{body.kind} {body.subject}" + (f": {event.why}" if event.why else "")
+    return f"{at} {text}"

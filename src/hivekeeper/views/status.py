@@ -1,0 +1,73 @@
+"""The first thing a person reads in the morning: what needs me, then everything under way."""
+
+from typing import Any
+
+from hivekeeper.domain.rows import HeartbeatRow, LeaseRow
+from hivekeeper.domain.states import AttemptState, RepoState, TaskState
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import read_head
+from hivekeeper.views import convoys
+
+MOST_NEEDS = 20
+
+
+def show_status(connection: Connection, *, keeper_is_alive: bool) -> dict[str, Any]:
+    """Show the hive as it is."""
+    head = read_head(connection)
+    lease, beat = queries.find_lease(connection), queries.find_heartbeat(connection)
+    working = queries.list_open_attempts(connection, AttemptState.WORKING)
+    queue = queries.list_open_merges(connection)
+    return {
+        "needs_me": list_needs(connection, keeper_is_alive=keeper_is_alive),
+        "keeper": _show_keeper(lease, beat, is_alive=keeper_is_alive),
+        "convoys": convoys.list_convoys(connection, archived=False),
+        "workers": [
+            {"worker": attempt.worker, "task": task.key, "attempt": attempt.number, "since": attempt.started_at}
+            for attempt, task in working
+        ],
+        "queue": [{"task": entry.task, "repo": entry.repo, "state": entry.state.value} for entry in queue],
+        "repos": [
+            {
+                "repo": repo.name,
+                "path": repo.path,
+                "branch": repo.branch,
+                "state": repo.state.value,
+                "integration": repo.integration,
+                "published": repo.published,
+            }
+            for repo in queries.list_repos(connection)
+        ],
+        "events": head.seq,
+        "epoch": head.epoch,
+    }
+
+
+def _show_keeper(lease: LeaseRow | None, beat: HeartbeatRow | None, *, is_alive: bool) -> dict[str, Any]:
+    return {
+        "state": "ACTIVE" if is_alive else "NONE",
+        "holder": lease.holder if lease and is_alive else None,
+        "since": lease.taken_at if lease and is_alive else None,
+        "last_heartbeat": beat.at if beat else None,
+    }
+
+
+def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[dict[str, str]]:
+    """List what only a person can do, each with the command for it."""
+    needs: list[dict[str, str]] = []
+    active, attempts, _ = queries.count_open_work(connection)
+    if (active or attempts) and not keeper_is_alive:
+        needs.append({"what": "There is work, and nobody keeps this hive.", "type": "hive up"})
+    for repo in queries.list_repos(connection):
+        if repo.state is RepoState.FAILED:
+            what = f"Repository {repo.name} could not be fetched: {repo.problem}."
+            needs.append({"what": what, "type": "hive convoy submit PLAN.yaml  (once it can be read)"})
+        if repo.publish_problem:
+            needs.append({"what": f"{repo.publish_problem}.", "type": f"git -C {repo.path} status"})
+    for state in (TaskState.UNKNOWN, TaskState.FAILED):
+        for task in queries.list_tasks_in_state(connection, state)[:MOST_NEEDS]:
+            convoy = queries.find_convoy(connection, task.convoy)
+            if convoy and convoy.archived_at is None:
+                verb = "may have run" if state is TaskState.UNKNOWN else "failed"
+                needs.append({"what": f"{task.key} {verb}: {task.reason}.", "type": f"hive task retry {task.key}"})
+    return needs
