@@ -347,3 +347,25 @@ def task_retry(task: str, reason: Reason = "") -> None:
         row = get_task(tx.connection, task)
         done = tasks.retry_task(tx, row, why=reason)
     typer.echo(f"{row.key} will be tried again." if done else f"{row.key} is under way already.")
+
+
+@app.command()
+def demo(
+    *,
+    tasks_: Annotated[int, typer.Option("--tasks", min=4, max=99)] = 12,
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 6,
+    keep_: Annotated[Path | None, typer.Option("--keep", help="Keep everything in this directory.")] = None,
+) -> None:
+    """Show the whole story on a scratch repository: a keeper is killed in the middle, nothing is lost or done twice."""
+    from hivekeeper.testing.demo import is_right, run_demo  # noqa: PLC0415 - only this command needs it
+
+    started = time.monotonic()
+    rows = run_demo(tasks=tasks_, workers=workers, keep=keep_)
+    shown = [{**row, "right": "✓" if is_right(row) else "✗"} for row in rows]
+    columns = {"task": "Task", "status": "Status", "attempts": "Attempts", "began": "Begun", "landed": "Landed"}
+    render.print_table(shown, {**columns, "right": ""})
+    wrong = [row for row in rows if not is_right(row)]
+    took = f"{time.monotonic() - started:.0f} s"
+    if wrong:
+        raise UnavailableError(f"{len(wrong)} of {len(rows)} tasks were lost or done twice ({took}).")
+    typer.echo(f"{len(rows)} tasks: nothing lost, nothing done twice, one keeper killed ({took}).")

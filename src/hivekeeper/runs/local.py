@@ -64,7 +64,7 @@ class LocalRuns:
 
     def __init__(self, root: Path, hive: str, on_change: Callable[[], None] = lambda: None) -> None:
         self.boot_id = wrapper.read_boot_id()
-        self._root = root
+        self._root = root.resolve()
         self._hive = hive
         self._on_change = on_change
         self._nursery: subprocess.Popen[bytes] | None = None

@@ -386,6 +386,7 @@ class _Nursery:
             theirs.close()
             return
         if pid == 0:
+            ours.close()
             self._become_wrapper(line, theirs)
         theirs.close()
         self.all[ours.fileno()] = ours

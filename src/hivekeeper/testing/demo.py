@@ -1,0 +1,136 @@
+"""The whole story on a scratch repository: a plan, a keeper killed in the middle, another one, and a count.
+
+Every task writes a line to a file outside the repository when it begins. At the end those lines, the ledger and the
+commits on the integration branch must agree: nothing lost, nothing done twice.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hivekeeper.errors import UnavailableError
+
+_DEADLINE_S = 55.0
+
+
+def run_demo(*, tasks: int, workers: int, keep: Path | None) -> list[dict[str, Any]]:
+    """Play the story and give a row a task; the directory is kept when one was named."""
+    directory = keep or Path(tempfile.mkdtemp(prefix="hive-demo-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        repository = _make_repository(directory / "shop")
+        hive = directory / "hive"
+        marks = directory / "marks"
+        hive.mkdir()
+        (hive / "plan.yaml").write_text(_plan(repository, marks, tasks))
+        _say("$ hive init && hive run plan.yaml")
+        _hive(hive, "init").wait()
+        first = _hive(hive, "run", "plan.yaml", "--workers", str(workers))
+        _wait_until(first, lambda: _count_landed(repository) >= max(1, tasks // 4))
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        _say(f"\n*** kill -9 {first.pid}: the keeper is dead, {_count_landed(repository)} tasks have landed ***")
+        _say("$ hive run plan.yaml")
+        second = _hive(hive, "run", "plan.yaml", "--workers", str(workers))
+        second.wait(_DEADLINE_S)
+        _say("\n$ git log --oneline hive/main")
+        _say(_git(repository, "log", "--oneline", "hive/main"))
+        return _count(hive, repository, marks)
+    finally:
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _count(hive: Path, repository: Path, marks: Path) -> list[dict[str, Any]]:
+    shown = subprocess.run(_argv("ledger", "shop", "--json"), cwd=hive, capture_output=True, check=True, text=True)
+    began = Counter(marks.read_text().split())
+    trailers = _git(repository, "log", "--format=%(trailers:key=Hive-Task,valueonly)", "hive/main").split()
+    landed = Counter(trailers)
+    return [
+        {
+            "task": task["task_id"],
+            "status": task["status"],
+            "attempts": task["attempt"],
+            "began": began[task["task_id"]],
+            "landed": landed[task["task_id"]],
+        }
+        for task in json.loads(shown.stdout)["tasks"]
+    ]
+
+
+def is_right(row: dict[str, Any]) -> bool:
+    """Tell whether a task was done exactly once, as the ledger, the disk and git all say."""
+    return bool(row["status"] == "COMPLETE" and row["began"] == row["attempts"] == row["landed"] == 1)
+
+
+def _plan(repository: Path, marks: Path, tasks: int) -> str:
+    lines = [
+        "convoy: shop",
+        "repos:",
+        f"  shop: {{path: {json.dumps(str(repository))}, verify: 'sh check.sh'}}",
+        "tasks:",
+    ]
+    for number in range(1, tasks + 1):
+        name = f"part-{number:02}"
+        command = f"echo {name} >> {marks} && sleep {0.5 + number % 3 * 0.5} && echo 'price={number}' > {name}.txt"
+        lines += [f"  - id: {name}", "    repo: shop", f"    title: Add {name}", f"    command: {json.dumps(command)}"]
+        if number > 3 and number % 4 == 0:  # noqa: PLR2004 - every fourth one waits for the one before
+            lines.append(f"    after: [part-{number - 1:02}]")
+    return "\n".join(lines) + "\n"
+
+
+def _make_repository(path: Path) -> Path:
+    path.mkdir()
+    _git(path, "init", "--quiet", "--initial-branch=main")
+    (path / "check.sh").write_text('for part in part-*.txt; do\n  grep -q "^price=" "$part" || exit 1\ndone\n')
+    _git(path, "add", ".")
+    _git(path, "commit", "--quiet", "-m", "A shop with nothing in it")
+    return path
+
+
+def _count_landed(repository: Path) -> int:
+    found = subprocess.run(
+        ("git", "-C", str(repository), "rev-list", "--count", "main..hive/main"),
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    return int(found.stdout or 0)
+
+
+def _wait_until(process: "subprocess.Popen[bytes]", condition: Any) -> None:  # noqa: ANN401
+    deadline = time.monotonic() + _DEADLINE_S
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise UnavailableError("The demo's keeper ended or hung before the middle of the story.")
+        time.sleep(0.05)
+
+
+def _argv(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "hivekeeper", *arguments)
+
+
+def _hive(directory: Path, *arguments: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(_argv(*arguments), cwd=directory)
+
+
+def _git(repository: Path, *arguments: str) -> str:
+    identity = {f"GIT_{who}_{what}": "demo" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(
+        ("git", "-C", str(repository), *arguments), capture_output=True, check=True, text=True, env=environment
+    )
+    return done.stdout.rstrip()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
