@@ -87,15 +87,21 @@ def _read_families() -> dict[int, dict[int, str]]:
     return families
 
 
+def list_nurseries(parent: int) -> list[int]:
+    """List the processes that fork wrappers for a process; wrappers that lost theirs have a name of their own."""
+    found = []
+    for pid, state in list_children(parent).items():
+        with contextlib.suppress(OSError):
+            is_ours = b"wrapper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if is_ours and state != "Z" and Path(f"/proc/{pid}/comm").read_text() != "hive-run\n":
+                found.append(pid)
+    return found
+
+
 def find_nursery(parent: int | None = None) -> int:
     """Find the one process that forks wrappers for a process, this one unless told."""
-    found = []
-    for pid, state in list_children(parent or os.getpid()).items():
-        with contextlib.suppress(OSError):
-            if state != "Z" and b"wrapper.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    assert len(found) == 1, found
-    return found[0]
+    (found,) = list_nurseries(parent or os.getpid())
+    return found
 
 
 def list_marks(path: Path) -> list[str]:
@@ -120,6 +126,12 @@ class Bench:
         runs = LocalRuns(self.root, self.hive, on_change or (lambda: self.changes.append(time.monotonic())))
         self._opened.append(runs)
         return runs
+
+    def reopen(self) -> None:
+        """Be the next keeper: let go properly and hold the same directory afresh."""
+        self._opened.remove(self.runs)
+        self.runs.close()
+        self.runs = self.open()
 
     def close(self) -> None:
         """Let go of everything this process holds."""
@@ -201,23 +213,27 @@ class Bench:
                         found.append(int(name))
         return found
 
-    def spawn_keeper(self, program: str) -> subprocess.Popen[bytes]:
-        """Start another process that holds the same runs as `runs` and can order shell scripts with `shell`."""
+    def keeper_argv(self, program: str, **names: object) -> list[str]:
+        """Write a program that holds the same runs as `runs` and can order shell scripts with `shell`."""
         prelude = f"""
             import os, sys, time
             from pathlib import Path
+            sys.path.insert(0, {SOURCE!r})
             from hivekeeper.domain.run import Alive, Ended, Gone, Order, Unclaimed
             from hivekeeper.runs.local import LocalRuns
-            place = Path({str(self.place)!r})
-            runs = LocalRuns(place / "runs", {self.hive!r})
+            place, hive = Path({str(self.place)!r}), {self.hive!r}
+            runs = LocalRuns(place / "runs", hive)
             def shell(run, script, **limits):
                 runs.start(Order(run, "test", ("sh", "-c", script), str(place), {{}}, limits))
             """
-        source = textwrap.dedent(prelude) + textwrap.dedent(program)
-        environment = {**os.environ, "PYTHONPATH": SOURCE}
+        given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+        return [sys.executable, "-c", textwrap.dedent(prelude) + given + textwrap.dedent(program)]
+
+    def spawn_keeper(self, program: str, **names: object) -> subprocess.Popen[bytes]:
+        """Start another process that holds the same runs; what it complains of is in `keepers.log`."""
+        pipe = subprocess.PIPE
         with (self.place / "keepers.log").open("ab") as log:
-            argv, pipe = [sys.executable, "-c", source], subprocess.PIPE
-            keeper = subprocess.Popen(argv, env=environment, stderr=log, stdin=pipe, stdout=pipe)
+            keeper = subprocess.Popen(self.keeper_argv(program, **names), stderr=log, stdin=pipe, stdout=pipe)
         self._keepers.append(keeper)
         return keeper
 

@@ -369,3 +369,28 @@ def demo(
     if wrong:
         raise UnavailableError(f"{len(wrong)} of {len(rows)} tasks were lost or done twice ({took}).")
     typer.echo(f"{len(rows)} tasks: nothing lost, nothing done twice, one keeper killed ({took}).")
+
+
+@bench_app.command("ledger")
+def bench_ledger(
+    *,
+    directory: Annotated[Path | None, typer.Option(help="On which disk.")] = None,
+    history: Annotated[int, typer.Option(min=2000, help="Events in the long history.")] = 1_000_000,
+    tasks_: Annotated[int, typer.Option("--tasks", min=10)] = 1000,
+    at_once: Annotated[int, typer.Option(min=1, help="How many tasks, and xargs processes, at once.")] = 8,
+    json: Json = False,
+) -> None:
+    """Measure the ledger and dispatch against this disk and `xargs -P`."""
+    from hivekeeper.bench import ledger as bench  # noqa: PLC0415 - only this command needs it
+
+    figures = []
+    for figure in bench.run_all(
+        lambda line: typer.echo(line, err=True), directory=directory, history=history, tasks=tasks_, at_once=at_once
+    ):
+        figures.append(figure)
+        if not json:
+            mark = "✓" if figure.reached else "✗"
+            typer.echo(f"{mark} {figure.name}: {figure.value:.2f} {figure.unit} (goal {figure.goal}) {figure.detail}")
+    if json:
+        render.print_json([bench.to_row(figure) for figure in figures])
+    raise typer.Exit(0 if all(figure.reached for figure in figures) else 1)

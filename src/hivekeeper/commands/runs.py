@@ -45,13 +45,13 @@ def note_ended(tx: Transaction, run: RunRow, claim: Claim, ending: Ending, *, la
     """Record how a run ended, at its true end; that it began too, if no keeper saw that."""
     if run.state is RunState.INTENDED:
         note_started(tx, run, claim)
-    body = e.RunExited(run.id, ending.status, ending.ended_by, ending.output_bytes)
+    body = e.RunExited(run.id, run.kind, ending.status, ending.ended_by, ending.output_bytes)
     tx.record(body, occurred_at=ending.at, why=ending.problem or run.reason or last_words)
 
 
 def note_lost(tx: Transaction, run: RunRow, why: str) -> None:
     """Record that nobody can say how a run ended."""
-    tx.record(e.RunLost(run.id), why=why)
+    tx.record(e.RunLost(run.id, run.kind), why=why)
 
 
 def request_kill(tx: Transaction, run: RunRow, why: str) -> bool:

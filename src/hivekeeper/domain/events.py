@@ -411,6 +411,7 @@ class RunExited(Body):
     """The run ended and its wrapper wrote down how."""
 
     run: str
+    run_kind: str
     status: int
     ended_by: str
     output_bytes: int
@@ -422,6 +423,7 @@ class RunLost(Body):
     """The run may have run and nobody can say how it ended; nothing of it is alive."""
 
     run: str
+    run_kind: str
 
 
 REQUESTS: frozenset[type[Body]] = frozenset(

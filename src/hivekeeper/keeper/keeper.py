@@ -101,7 +101,8 @@ class Keeper:
     def start(self) -> None:
         """Run one thread a loop until `close`."""
         self._socket = NudgeSocket(self.hive.places.nudge)
-        self.hive.ledger.on_commit.append(self._wake_listeners)
+        # Our own commits wake exactly who hears them; the socket is for other processes.
+        self.hive.ledger.on_commit[:] = [self._wake_listeners]
         targets: dict[str, Callable[[], None]] = {"nudges": self._listen}
         for loop in self.loops:
             targets[loop.name] = lambda loop=loop: self._run(loop)  # type: ignore[misc]  # bound now, not later
@@ -134,9 +135,8 @@ class Keeper:
 
     def _wake_listeners(self, bodies: Sequence[Body]) -> None:
         self._committed.set()
-        kinds = {type(body) for body in bodies}
         for loop in self.loops:
-            if not loop.listens.isdisjoint(kinds):
+            if any(loop.hears(body) for body in bodies):
                 self._wake(loop.name)
 
     def _listen(self) -> None:
@@ -176,6 +176,7 @@ class Keeper:
             if failures:
                 failures = 0
                 self.problems.pop(loop.name, None)
+            self.stopped.wait(loop.rest_s)
             event.wait(loop.interval_s)
 
     def _report(self, loop: Loop, error: Exception, failures: int) -> None:

@@ -5,17 +5,26 @@ They never call each other; the circle closes through the ledger. Nothing waits 
 
 from typing import Protocol
 
-from hivekeeper.domain.events import Body
+from hivekeeper.domain.events import Body, RunExited, RunLost
 
 Counts = dict[str, int]
 
 
+def is_end_of(body: Body, *kinds: str) -> bool:
+    """Tell whether a run of one of these kinds has ended."""
+    return isinstance(body, (RunExited, RunLost)) and body.run_kind in kinds
+
+
 class Loop(Protocol):
-    """What the keeper runs, one thread each."""
+    """What the keeper runs, one thread each: at a nudge but not before `rest_s`, and at least every `interval_s`."""
 
     name: str
-    listens: frozenset[type[Body]]
     interval_s: float
+    rest_s: float
+
+    def hears(self, body: Body) -> bool:
+        """Tell whether this event may give the loop something to do."""
+        ...
 
     def run_once(self) -> Counts:
         """Make one pass; tell what it did. An empty answer means that another pass would do nothing either."""

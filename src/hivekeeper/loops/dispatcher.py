@@ -24,7 +24,7 @@ from hivekeeper.domain.run import Order
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
-from hivekeeper.loops import Counts
+from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -70,14 +70,21 @@ Action = a.Intend | a.Fail | a.LeaveUnknown | Proven | Cancel | EndRuns
 Decision = tuple[TaskRow, AttemptRow, Sequence[RunRow], Action]
 
 
+_WOKEN_BY = (
+    e.TaskAdded,
+    e.TaskRetryRequested,
+    e.TaskCancelRequested,
+    e.AttemptFailed,
+    e.RepoFetched,
+    e.MergeLanded,
+)
+
+
 class Dispatcher:
     """Dispatches and judges."""
 
     name = "dispatcher"
-    listens: frozenset[type[e.Body]] = frozenset(
-        {e.TaskAdded, e.TaskRetryRequested, e.TaskCancelRequested, e.TaskCompleted, e.AttemptFailed, e.AttemptUnknown,
-         e.AttemptSubmitted, e.RepoFetched, e.RunExited, e.RunLost, e.ConvoyExtended}
-    )  # fmt: skip
+    rest_s = 0.0
 
     def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
         self.interval_s = settings.interval_s
@@ -86,6 +93,9 @@ class Dispatcher:
         self._places = places
         self._boot_id = boot_id
         self._settings = settings
+
+    def hears(self, body: e.Body) -> bool:
+        return isinstance(body, _WOKEN_BY) or is_end_of(body, "sandbox", "agent", "snapshot")
 
     def run_once(self) -> Counts:
         """Judge what has ended, then fill the free workers."""
@@ -126,7 +136,8 @@ class Dispatcher:
     ) -> Action | None:
         step = a.decide_step(task, runs)
         if task.state is TaskState.CANCELLING:
-            to_end = tuple(run for run in runs if run.is_open and run.kill_requested_at is None)
+            ours = [run for run in runs if run.is_open and run.kind != "snapshot"]
+            to_end = tuple(run for run in ours if run.kill_requested_at is None)
             if to_end:
                 return EndRuns(to_end)
             if isinstance(step, a.Intend) and step.kind == "snapshot":

@@ -35,7 +35,7 @@ class Executor:
     """Starts, watches and ends runs."""
 
     name = "executor"
-    listens: frozenset[type[Body]] = frozenset({RunIntended, RunKillRequested})
+    rest_s = 0.0
 
     def __init__(self, ledger: Ledger, authority: ByKeeper, runs: Runs, clock: Clock, settings: Settings) -> None:
         self.interval_s = settings.interval_s
@@ -45,6 +45,9 @@ class Executor:
         self._clock = clock
         self._settings = settings
         self._asked: dict[str, float] = {}
+
+    def hears(self, body: Body) -> bool:
+        return isinstance(body, (RunIntended, RunKillRequested))
 
     def run_once(self) -> Counts:
         """Look at every open run, record what changed, then start and stop."""

@@ -12,7 +12,7 @@ from hivekeeper.domain.run import Order
 from hivekeeper.domain.states import RepoState, RunState
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
-from hivekeeper.loops import Counts
+from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
@@ -30,7 +30,7 @@ class Fetcher:
     """Keeps mirrors."""
 
     name = "fetcher"
-    listens: frozenset[type[e.Body]] = frozenset({e.RepoWanted, e.RunExited, e.RunLost})
+    rest_s = 0.0
 
     def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
         self.interval_s = settings.interval_s
@@ -39,6 +39,9 @@ class Fetcher:
         self._places = places
         self._boot_id = boot_id
         self._settings = settings
+
+    def hears(self, body: e.Body) -> bool:
+        return isinstance(body, e.RepoWanted) or is_end_of(body, "fetch")
 
     def run_once(self) -> Counts:
         """Intend a fetch for every wanted repository, and take note of those that ended."""

@@ -20,7 +20,7 @@ class Heart:
     """Beats."""
 
     name = "heart"
-    listens: frozenset[type[Body]] = frozenset()
+    rest_s = 0.0
 
     def __init__(self, ledger: Ledger, authority: ByKeeper, boot_id: str, clock: Clock, settings: Settings) -> None:
         self.interval_s = settings.beat_s
@@ -28,6 +28,9 @@ class Heart:
         self._authority = authority
         self._boot_id = boot_id
         self._clock = clock
+
+    def hears(self, body: Body) -> bool:
+        return False
 
     def run_once(self) -> Counts:
         """Beat when the last beat of this epoch is old enough, by the clock that stops while the machine sleeps."""

@@ -21,7 +21,7 @@ from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RunRow
 from hivekeeper.domain.run import Order
 from hivekeeper.domain.states import ConvoyState, RunState
 from hivekeeper.git import orders
-from hivekeeper.loops import Counts
+from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -38,14 +38,23 @@ class Settings:
     archive_after_s: float = 86400.0
 
 
+_WOKEN_BY = (
+    e.ConvoySubmitted,
+    e.TaskCompleted,
+    e.TaskCancelled,
+    e.AttemptFailed,
+    e.AttemptUnknown,
+    e.RepoFetchFailed,
+    e.ConvoyCompleted,
+    e.ConvoyFailed,
+)
+
+
 class Janitor:
     """Ends, closes, removes, archives."""
 
     name = "janitor"
-    listens: frozenset[type[e.Body]] = frozenset(
-        {e.ConvoySubmitted, e.TaskCompleted, e.TaskCancelled, e.AttemptFailed, e.AttemptUnknown, e.AttemptCancelled,
-         e.RepoFetchFailed, e.RunExited, e.RunLost, e.ConvoyCompleted, e.ConvoyFailed}
-    )  # fmt: skip
+    rest_s = 0.1
 
     def __init__(
         self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
@@ -57,6 +66,9 @@ class Janitor:
         self._boot_id = boot_id
         self._clock = clock
         self._settings = settings
+
+    def hears(self, body: e.Body) -> bool:
+        return isinstance(body, _WOKEN_BY) or is_end_of(body, "gate", "land", "snapshot", "remove")
 
     def run_once(self) -> Counts:
         """End whatever is over."""
@@ -110,6 +122,8 @@ def _list_ended(
     ended = []
     for convoy in convoys:
         if convoy.state is ConvoyState.ACTIVE:
+            if queries.has_task_under_way(connection, convoy.name):
+                continue
             counts = queries.count_tasks_by_state(connection, convoy.name)
             outcome = decide_outcome(counts, queries.count_startable(connection, convoy.name))
             if outcome is not Outcome.GOING_ON:

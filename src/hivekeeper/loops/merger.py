@@ -25,7 +25,7 @@ from hivekeeper.domain.states import AttemptState, MergeState, TaskState
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Conflict, Merged, Mirror
-from hivekeeper.loops import Counts
+from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -87,14 +87,22 @@ class Facts:
         return tuple(command for command in (self.repo.verify, self.task.verify) if command)
 
 
+_WOKEN_BY = (
+    e.AttemptSubmitted,
+    e.TaskCancelRequested,
+    e.MergeVerifying,
+    e.MergeRequeued,
+    e.MergeLanded,
+    e.MergeRejected,
+    e.MergeWithdrawn,
+)
+
+
 class Merger:
     """Builds, verifies and lands."""
 
     name = "merger"
-    listens: frozenset[type[e.Body]] = frozenset(
-        {e.AttemptSubmitted, e.TaskCancelRequested, e.MergeVerifying, e.MergeRequeued, e.MergeLanded, e.MergeRejected,
-         e.MergeWithdrawn, e.RunExited, e.RunLost}
-    )  # fmt: skip
+    rest_s = 0.0
 
     def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
         self.interval_s = settings.interval_s
@@ -103,6 +111,9 @@ class Merger:
         self._places = places
         self._boot_id = boot_id
         self._settings = settings
+
+    def hears(self, body: e.Body) -> bool:
+        return isinstance(body, _WOKEN_BY) or is_end_of(body, "checkout", "gate", "land")
 
     def run_once(self) -> Counts:
         """Move every repository's first entry one step, and let cancelled entries leave."""

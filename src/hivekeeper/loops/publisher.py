@@ -15,7 +15,7 @@ from hivekeeper.domain.names import repo_run_id
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.run import Order
 from hivekeeper.git import orders
-from hivekeeper.loops import Counts
+from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
@@ -34,9 +34,7 @@ class Publisher:
     """Publishes."""
 
     name = "publisher"
-    listens: frozenset[type[e.Body]] = frozenset(
-        {e.MergeLanded, e.RepoFetched, e.RepoPublished, e.RunExited, e.RunLost}
-    )
+    rest_s = 0.1
 
     def __init__(
         self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
@@ -48,6 +46,9 @@ class Publisher:
         self._boot_id = boot_id
         self._clock = clock
         self._settings = settings
+
+    def hears(self, body: e.Body) -> bool:
+        return isinstance(body, (e.MergeLanded, e.RepoFetched, e.RepoPublished)) or is_end_of(body, "publish")
 
     def run_once(self) -> Counts:
         """Begin what is due, and take note of what ended."""

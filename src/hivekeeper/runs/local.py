@@ -71,6 +71,7 @@ class LocalRuns:
         self._nursery_output = -1
         self._lock = threading.Lock()
         self._watched: dict[tuple[int, int], int] = {}
+        self._claims: dict[str, Claim] = {}
         self._epoll = select.epoll()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._epoll.register(self._wake_read, select.EPOLLIN)
@@ -81,7 +82,7 @@ class LocalRuns:
     def start(self, order: Order) -> None:
         request = {
             "run": order.run,
-            "run_directory": str(self._root / order.run),
+            "run_directory": f"{self._root}/{order.run}",
             "argv": order.argv,
             "directory": order.directory,
             "environment": self._environment(order),
@@ -90,7 +91,7 @@ class LocalRuns:
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             for _ in range(2):  # a nursery that died is replaced once
-                if self._nursery is None or self._nursery.poll() is not None:
+                if self._nursery is None or self._nursery.returncode is not None:
                     self._open_nursery()
                 assert self._nursery is not None
                 assert self._nursery.stdin is not None
@@ -104,20 +105,24 @@ class LocalRuns:
         raise UnavailableError(what, advice="Check memory and process limits (ulimit -u), then start the hive again.")
 
     def look(self, run: str) -> Look:
-        directory = self._root / run
-        claim_text = _read(directory / "claim")
-        if claim_text is None:
-            return Unclaimed()
-        claim = _to_claim(claim_text)
+        directory = f"{self._root}/{run}"
+        claim = self._claims.get(run)
+        if claim is None:
+            claim_text = _read(f"{directory}/claim")
+            if claim_text is None:
+                return Unclaimed()
+            if claim_text == _FORBIDDEN:
+                return Gone(None, why="it was cancelled before it started")
+            claim = _to_claim(claim_text)
         # Alive first, ending second: a wrapper writes its ending before it dies or moves on.
         alive = claim is not None and claim.boot_id == self.boot_id and self._is_alive(claim.pid, claim.start_ticks)
-        ending = _to_ending(_read(directory / "exit"))
+        ending = _to_ending(_read(f"{directory}/exit"))
+        if claim is not None and alive and ending is None:
+            self._claims[run] = claim  # a claim never changes: no need to read it at every look
+            return Alive(claim)
+        self._claims.pop(run, None)
         if claim is not None and ending is not None:
             return Ended(claim, ending)
-        if claim is not None and alive:
-            return Alive(claim)
-        if claim_text == _FORBIDDEN:
-            return Gone(None, why="it was cancelled before it started")
         return Gone(claim, self._find_leftovers(run))
 
     def stop(self, run: str, *, hard: bool = False) -> None:
@@ -233,11 +238,17 @@ def _send(pid: int, number: signal.Signals) -> None:
 _FORBIDDEN = '{"forbidden": true}'
 
 
-def _read(path: Path) -> str | None:
+def _read(path: str) -> str | None:
     try:
-        return path.read_text("utf-8")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    try:
+        return os.read(descriptor, 1 << 16).decode("utf-8", "replace")
+    except IsADirectoryError:
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 def _to_mapping(text: str | None) -> Mapping[str, Any] | None:

@@ -91,6 +91,11 @@ def count_tasks_by_state(connection: Connection, convoy: str) -> dict[TaskState,
     return {TaskState(state): count for state, count in rows}
 
 
+def has_task_under_way(connection: Connection, convoy: str) -> bool:
+    """Tell whether anything of a convoy is under way."""
+    return bool(connection.rows(_sql("has_task_under_way"), {"convoy": convoy}))
+
+
 def count_startable(connection: Connection, convoy: str) -> int:
     """Count the PENDING tasks of a convoy that will start by themselves."""
     return int(connection.rows(_sql("count_startable"), {"convoy": convoy})[0][0])

@@ -1,10 +1,10 @@
 -- PENDING -> IN_PROGRESS: tasks of active convoys whose repository is ready and whose predecessors are all COMPLETE,
--- by priority and then in the order they were asked for.
+-- by priority and then in the order they were asked for. Conditions on other tables are EXISTS, so that the index on
+-- (state, priority, position) gives the order and the scan ends at the limit.
 SELECT {task} FROM task
-JOIN convoy ON convoy.name = task.convoy AND convoy.state = 'ACTIVE'
-LEFT JOIN repo ON repo.name = task.repo
 WHERE task.state = 'PENDING'
-  AND (task.repo IS NULL OR repo.state = 'READY')
+  AND EXISTS (SELECT 1 FROM convoy WHERE convoy.name = task.convoy AND convoy.state = 'ACTIVE')
+  AND (task.repo IS NULL OR EXISTS (SELECT 1 FROM repo WHERE repo.name = task.repo AND repo.state = 'READY'))
   AND NOT EXISTS (
     SELECT 1 FROM task_after
     LEFT JOIN task AS earlier ON earlier.key = task_after.after

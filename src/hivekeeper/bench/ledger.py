@@ -1,0 +1,316 @@
+"""`hive bench ledger`: the ledger against the disk, dispatch against `xargs -P`, start and status against history."""
+
+import multiprocessing
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from hivekeeper.bench import Figure
+from hivekeeper.commands.leases import take_lease
+from hivekeeper.commands.plans import submit_plan
+from hivekeeper.domain import events as e
+from hivekeeper.domain.plan import PlanSpec, TaskSpec
+from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import ByKeeper, ByPerson, BySuccessor, Ledger, create_ledger, open_ledger
+
+Say = Callable[[str], None]
+ROUNDS, EVENTS_A_ROUND, WARM_UP = 5, 600, 6000
+PROCESSES, EVENTS_A_PROCESS = 8, 200
+IDLE_S = 10.0
+BENCHED_BY = ByPerson("bench")
+
+
+def run_all(say: Say, *, directory: Path | None, history: int, tasks: int, at_once: int) -> Iterator[Figure]:
+    """Measure everything, in a directory on the disk that is to be judged."""
+    with tempfile.TemporaryDirectory(prefix="hive-bench-", dir=directory) as name:
+        root = Path(name)
+        say("single durable events …")
+        yield from measure_single_events(root)
+        say("eight processes writing …")
+        yield measure_processes(root)
+        say(f"{tasks} tiny tasks …")
+        yield from measure_tasks(root, tasks, at_once)
+        say("an idle keeper …")
+        yield from measure_idle(root)
+        say(f"a history of {history} events …")
+        yield from measure_history(root, history)
+        yield measure_help()
+
+
+def measure_single_events(root: Path) -> Iterator[Figure]:
+    """Hold single durable events against overwriting and syncing one block, in interleaved rounds."""
+    ledger, keeper = _new_ledger(root / "single")
+    bodies = _lives()
+    for _ in range(WARM_UP):  # until the write-ahead log has grown to its size and is overwritten
+        _append(ledger, keeper, bodies)
+    ratios = []
+    with _block(root / "block") as overwrite:
+        for _ in range(ROUNDS):
+            disk = _rate(overwrite, EVENTS_A_ROUND)
+            ratios.append(_rate(lambda: _append(ledger, keeper, bodies), EVENTS_A_ROUND) / disk)
+    median = statistics.median(ratios)
+    spread = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    yield Figure("single durable events / disk overwrites", median, "ratio", "≥ 0.60", median >= 0.6, f"rounds {spread}")
+    count, started = 20_000, time.process_time()
+    with ledger.write(keeper) as tx:
+        for _ in range(count):
+            tx.record(next(bodies))
+    micros = (time.process_time() - started) / count * 1e6
+    yield Figure("CPU an event in a batch", micros, "µs", "≤ 100", micros <= 100)
+    ledger.close()
+
+
+def measure_processes(root: Path) -> Figure:
+    """Let eight processes write at once; nobody may fail or starve."""
+    ledger, _ = _new_ledger(root / "many")
+    with multiprocessing.get_context("fork").Pool(PROCESSES) as pool:
+        times = pool.starmap(_write_alone, [(str(root / "many"), n) for n in range(PROCESSES)], chunksize=1)
+    with ledger.read() as connection:
+        missing = PROCESSES * EVENTS_A_PROCESS - connection.rows("SELECT count(*) FROM convoy")[0][0]
+    ledger.close()
+    slowest = max(times) / statistics.mean(times)
+    detail = f"{missing} events missing, {PROCESSES * EVENTS_A_PROCESS / max(times):.0f} events/s in all"
+    return Figure("slowest of eight writers / mean", slowest, "×", "≤ 3.0", slowest <= 3 and missing == 0, detail)
+
+
+def measure_tasks(root: Path, tasks: int, at_once: int) -> Iterator[Figure]:
+    """Hold durable dispatch of tiny tasks against `xargs -P` doing the same without any memory."""
+    ratios, rates = [], []
+    for number in range(3):
+        xargs = _run_xargs(root / f"xargs-{number}", tasks, at_once)
+        ours, _ = _run_tasks(root / f"tasks-{number}", tasks, at_once, kill=False)
+        ratios.append(xargs / ours)
+        rates.append(tasks / ours)
+    ratio = statistics.median(ratios)
+    detail = f"{statistics.median(rates):.0f} tasks/s; rounds {', '.join(f'{value:.2f}' for value in ratios)}"
+    yield Figure(f"rate of tiny tasks / xargs -P {at_once}", ratio, "ratio", "≥ 0.50", ratio >= 0.5, detail)
+    _, marks = _run_tasks(root / "killed", tasks, at_once, kill=True)
+    lost, twice = tasks - len(marks), sum(count > 1 for count in marks.values())
+    detail = f"{lost} lost, {twice} run twice of {tasks}"
+    yield Figure("lost or run twice with kill -9 in the middle", lost + twice, "tasks", "0", lost + twice == 0, detail)
+
+
+def measure_idle(root: Path) -> Iterator[Figure]:
+    """Let a keeper do nothing and see what that costs."""
+    hive = root / "idle"
+    _hive(hive, "init")
+    keeper = subprocess.Popen(_argv("up"), cwd=hive, stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(2.0)
+        before = _cpu_seconds(keeper.pid)
+        time.sleep(IDLE_S)
+        share = (_cpu_seconds(keeper.pid) - before) / IDLE_S * 100
+        memory = _resident_mb(keeper.pid)
+    finally:
+        keeper.terminate()
+        keeper.wait()
+    yield Figure("idle keeper, share of a core", share, "%", "< 1", share < 1)
+    yield Figure("idle keeper, memory", memory, "MB", "< 80", memory < 80)
+
+
+def measure_history(root: Path, history: int) -> Iterator[Figure]:
+    """Start and ask a hive with a long history, against one with a short one."""
+    short, long = root / "short", root / "long"
+    for hive, events in ((short, 1000), (long, history)):
+        _hive(hive, "init")
+        _grow(hive, events)
+    started = time.time()
+    keeper = subprocess.Popen(_argv("up"), cwd=long, stdout=subprocess.DEVNULL)
+    try:
+        first = _wait_for_first_dispatch(long) - started
+    finally:
+        keeper.terminate()
+        keeper.wait()
+    yield Figure(f"start to first dispatch with {history} events", first, "s", "< 2", first < 2)
+    times = {hive: min(_time_hive(hive, "status", "--json") for _ in range(5)) for hive in (short, long)}
+    ratio, detail = times[long] / times[short], f"{times[short]:.2f} s and {times[long]:.2f} s"
+    yield Figure(f"status --json at {history} events / at 1000", ratio, "×", "< 5", ratio < 5, detail)
+
+
+def measure_help() -> Figure:
+    """Time the first thing anybody types."""
+    seconds = statistics.median(_time_hive(Path.cwd(), "--help") for _ in range(5))
+    return Figure("hive --help", seconds, "s", "< 0.6", seconds < 0.6)
+
+
+def _new_ledger(hive: Path) -> tuple[Ledger, ByKeeper]:
+    hive.mkdir(parents=True)
+    create_ledger(hive / "ledger.db")
+    ledger = open_ledger(hive / "ledger.db")
+    with ledger.write(BySuccessor("bench")) as tx:
+        return ledger, take_lease(tx, holder="bench", pid=1, start_ticks=1, boot_id="bench", why="")
+
+
+def _lives() -> Iterator[e.Body]:
+    """Tell the lives of runs, one after another: what the ledger writes most."""
+    number = 0
+    while True:
+        number += 1
+        run = f"bench/task-{number}.1.agent"
+        argv = ["sh", "-c", "echo hello"]
+        yield e.RunIntended(run, "agent", f"bench/task-{number}", 1, None, argv, "/tmp", {}, {}, "bench")  # noqa: S108
+        yield e.RunStarted(run, 4711, 4711, "bench")
+        yield e.RunExited(run, "agent", 0, "exit", 6)
+
+
+def _append(ledger: Ledger, keeper: ByKeeper, bodies: Iterator[e.Body]) -> None:
+    with ledger.write(keeper) as tx:
+        tx.record(next(bodies))
+
+
+@contextmanager
+def _block(path: Path) -> Iterator[Callable[[], None]]:
+    descriptor, block = os.open(path, os.O_RDWR | os.O_CREAT), b"x" * 4096
+    os.write(descriptor, block)
+    os.fsync(descriptor)
+
+    def overwrite() -> None:
+        os.pwrite(descriptor, block, 0)
+        os.fdatasync(descriptor)
+
+    yield overwrite
+    os.close(descriptor)
+
+
+def _rate(act: Callable[[], None], count: int) -> float:
+    started = time.perf_counter()
+    for _ in range(count):
+        act()
+    return count / (time.perf_counter() - started)
+
+
+def _write_alone(hive: str, number: int) -> float:
+    ledger = open_ledger(Path(hive) / "ledger.db")
+    started = time.perf_counter()
+    for index in range(EVENTS_A_PROCESS):
+        with ledger.write(BENCHED_BY) as tx:
+            tx.record(e.ConvoySubmitted(f"convoy-{number}-{index}", f"pipeline-{number}-{index}"))
+    took = time.perf_counter() - started
+    ledger.close()
+    return took
+
+
+def _run_xargs(directory: Path, tasks: int, at_once: int) -> float:
+    directory.mkdir()
+    numbers = "\n".join(map(str, range(tasks)))
+    started = time.perf_counter()
+    argv = ("xargs", "-P", str(at_once), "-I{}", "sh", "-c", "echo {} >> marks")
+    subprocess.run(argv, input=numbers, text=True, check=True, cwd=directory)
+    return time.perf_counter() - started
+
+
+def _run_tasks(hive: Path, tasks: int, at_once: int, *, kill: bool) -> tuple[float, Counter[str]]:
+    _hive(hive, "init")
+    specs = tuple(TaskSpec(f"t{number}", f"echo {number} >> marks") for number in range(tasks))
+    opened = open_hive(hive)
+    with opened.ledger.write(BENCHED_BY) as tx:
+        submit_plan(tx, PlanSpec("tiny", specs))
+    if kill:
+        _run_until_killed(hive, at_once, tasks // 2)
+    started = time.perf_counter()
+    keeper = Keeper(opened, workers=at_once)
+    keeper.start()
+    while True:
+        time.sleep(0.02)
+        with opened.ledger.read() as connection:
+            if queries.count_open_work(connection) == (0, 0, 0):
+                break
+    took = time.perf_counter() - started
+    keeper.close()
+    opened.close()
+    return took, Counter((hive / "marks").read_text().split())
+
+
+def _run_until_killed(hive: Path, at_once: int, marks: int) -> None:
+    keeper = subprocess.Popen(_argv("up", "--workers", str(at_once)), cwd=hive, stdout=subprocess.DEVNULL)
+    path = hive / "marks"
+    while not path.exists() or path.read_bytes().count(b"\n") < marks:
+        time.sleep(0.002)
+    keeper.send_signal(signal.SIGKILL)
+    keeper.wait()
+
+
+def _grow(hive: Path, events: int) -> None:
+    """Give a hive a past: finished tasks, in the events and rows they really leave."""
+    ledger = open_ledger(hive / ".hive" / "ledger.db")
+    with ledger.write(BySuccessor("bench")) as tx:
+        keeper = take_lease(tx, holder="bench", pid=1, start_ticks=1, boot_id="bench", why="")
+    convoy, number, in_convoy = 0, 0, 1000
+    while number * 6 < events:
+        convoy += 1
+        name = f"past-{convoy}"
+        with ledger.write(keeper) as tx:
+            tx.record(e.ConvoySubmitted(name, f"pipeline_{name}"))
+            tx.record(e.SwarmOpened(name, 1))
+            for worker in range(1, min(in_convoy, max(1, (events - number * 6) // 6)) + 1):
+                number += 1
+                _live_through(tx.record, f"{name}/t{number}", name, f"t{number}", worker)
+            tx.record(e.SwarmClosed(name, 1))
+            tx.record(e.ConvoyCompleted(name))
+            tx.record(e.ConvoyArchived(name))
+    with ledger.write(keeper) as tx:
+        tx.record(e.LeaseReleased("bench"))
+    with ledger.write(BENCHED_BY) as tx:
+        submit_plan(tx, PlanSpec("now", tuple(TaskSpec(f"t{index}", "true") for index in range(10))))
+    ledger.close()
+
+
+def _live_through(record: Callable[[e.Body], object], task: str, convoy: str, name: str, worker: int) -> None:
+    run, limits = f"{task}.1.agent", {"wall_s": None}
+    record(e.TaskAdded(task, convoy, name, "", "true", None, [], None, 0, 3, None, idempotent=False, limits=limits))
+    record(e.TaskDispatched(task, convoy, 1, 1, worker, sandbox=False))
+    record(e.RunIntended(run, "agent", task, 1, None, ["sh", "-c", "true"], "/tmp", {}, {}, "bench"))  # noqa: S108
+    record(e.RunStarted(run, 4711, 4711, "bench"))
+    record(e.RunExited(run, "agent", 0, "exit", 0))
+    record(e.TaskCompleted(task, 1, None, None))
+
+
+def _wait_for_first_dispatch(hive: Path) -> float:
+    ledger = open_ledger(hive / ".hive" / "ledger.db")
+    while True:
+        with ledger.read() as connection:
+            task = queries.find_task(connection, "now/t0")
+        if task is not None and task.dispatched_at is not None:
+            ledger.close()
+            return time.time()
+        time.sleep(0.01)
+
+
+def _argv(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "hivekeeper", *arguments)
+
+
+def _hive(hive: Path, *arguments: str) -> None:
+    hive.mkdir(exist_ok=True)
+    subprocess.run(_argv(*arguments), cwd=hive, check=True, stdout=subprocess.DEVNULL)
+
+
+def _time_hive(directory: Path, *arguments: str) -> float:
+    started = time.perf_counter()
+    subprocess.run(_argv(*arguments), cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def to_row(figure: Figure) -> dict[str, str | float | bool]:
+    """Write a figure for programs."""
+    return asdict(figure)

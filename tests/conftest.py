@@ -1,0 +1,41 @@
+"""What holds for every test: nobody's git configuration, no hive around it, and a count for each tier at the end."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+# How long an example takes says something about the machine, nothing about the property.
+settings.register_profile("hive", deadline=None, print_blob=True)
+settings.load_profile("hive")
+
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_environment() -> Iterator[None]:
+    """Give git an author and nobody's settings, and hide the hive a test run may itself be a worker of."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith(("GIT_", "HIVE_")):
+                patch.delenv(name)
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+        for role in ("AUTHOR", "COMMITTER"):
+            patch.setenv(f"GIT_{role}_NAME", "A Test")
+            patch.setenv(f"GIT_{role}_EMAIL", "test@localhost")
+        yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how each tier went, above pytest's own last line."""
+    tiers: dict[str, Counter[str]] = {}
+    for outcome in OUTCOMES:
+        for report in terminalreporter.stats.get(outcome, ()):
+            tier = report.nodeid.removeprefix("tests/").partition("/")[0]
+            tiers.setdefault(tier, Counter())[outcome] += 1
+    for tier, counts in sorted(tiers.items()):
+        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+        terminalreporter.write_line(f"{tier:<14}{told}")

@@ -1,0 +1,158 @@
+"""A hive, a person's repository, and a keeper driven step by step, with real git and real processes."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.clock import SystemClock, to_seconds, to_text
+from hivekeeper.commands.plans import Submitted, submit_plan
+from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
+from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.states import ConvoyState, TaskState
+from hivekeeper.keeper.keeper import Hive, Keeper, open_hive
+from hivekeeper.runs.local import LocalRuns
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import ByPerson, create_ledger, read_head
+
+ME = ByPerson("ann")
+DEADLINE_S = 30.0
+
+
+class Repository:
+    """A person's repository."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.commit({"README": "hello\n"}, "first")
+
+    def git(self, *arguments: str) -> str:
+        identity = {f"GIT_{who}_{what}": "ann" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+        argv = ("git", "-C", str(self.path), *arguments)
+        return subprocess.run(argv, env=environment, check=True, capture_output=True, text=True).stdout.rstrip("\n")
+
+    def commit(self, files: dict[str, str], message: str) -> None:
+        for name, text in files.items():
+            (self.path / name).write_text(text)
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "-m", message)
+
+    def landed(self) -> list[str]:
+        """The tasks on the integration branch, oldest first, as their trailers say."""
+        return self.git("log", "--reverse", "--format=%(trailers:key=Hive-Task,valueonly)", "hive/main").split()
+
+    def spec(self, *, verify: str | None = None, name: str = "app") -> RepoSpec:
+        return RepoSpec(name, str(self.path), "main", verify)
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, moved forward by hand."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def now(self) -> str:
+        return to_text(to_seconds(super().now()) + self._ahead_s)
+
+    def advance(self, seconds: float) -> None:
+        self._ahead_s += seconds
+
+
+class Stage:
+    """A hive under test; `keeper` may be replaced by a successor."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / ".hive").mkdir(parents=True)
+        create_ledger(root / ".hive" / "ledger.db")
+        self.changed = threading.Event()
+        self.clock = ShiftedClock()
+        self.hive: Hive = open_hive(root, self.clock)
+        self.keeper: Keeper | None = None
+
+    def submit(self, *tasks: TaskSpec, repos: tuple[RepoSpec, ...] = (), convoy: str = "work") -> Submitted:
+        with self.hive.ledger.write(ME) as tx:
+            return submit_plan(tx, PlanSpec(convoy, tasks, repos))
+
+    def take(self, *, workers: int = 4) -> Keeper:
+        with self.hive.ledger.read() as connection:
+            name = read_head(connection).hive
+        runs = LocalRuns(self.hive.places.runs, name, self.changed.set)
+        self.keeper = Keeper(self.hive, workers=workers, runs=runs)
+        return self.keeper
+
+    def step_until(self, condition: Callable[[], bool]) -> None:
+        """Step the keeper until the condition holds; fail when it does not in time."""
+        keeper = self.keeper or self.take()
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come to that in time"
+            self.changed.clear()
+            if not keeper.step():
+                self.changed.wait(0.1)
+
+    def finish(self, convoy: str = "work") -> ConvoyState:
+        """Step until the convoy has ended and nothing runs any more."""
+        self.step_until(lambda: self.convoy(convoy).state is not ConvoyState.ACTIVE and self.is_quiet())
+        return self.convoy(convoy).state
+
+    def is_quiet(self) -> bool:
+        with self.hive.ledger.read() as connection:
+            repos = queries.list_repos(connection)
+            return queries.count_open_work(connection)[1:] == (0, 0) and not any(
+                repo.publishing or (repo.integration != repo.published and not repo.publish_problem) for repo in repos
+            )
+
+    def convoy(self, name: str = "work") -> ConvoyRow:
+        with self.hive.ledger.read() as connection:
+            found = queries.find_convoy(connection, name)
+        assert found is not None
+        return found
+
+    def task(self, task_id: str, convoy: str = "work") -> TaskRow:
+        with self.hive.ledger.read() as connection:
+            found = queries.find_task(connection, f"{convoy}/{task_id}")
+        assert found is not None
+        return found
+
+    def states(self, convoy: str = "work") -> dict[str, TaskState]:
+        with self.hive.ledger.read() as connection:
+            return {task.id: task.state for task in queries.list_tasks_of_convoy(connection, convoy)}
+
+    def attempts(self, task_id: str) -> list[AttemptRow]:
+        with self.hive.ledger.read() as connection:
+            return queries.list_attempts_of_task(connection, f"work/{task_id}")
+
+    def runs(self, task_id: str, attempt: int = 1) -> list[RunRow]:
+        with self.hive.ledger.read() as connection:
+            return queries.list_runs_of_attempt(connection, f"work/{task_id}", attempt)
+
+    def repo(self, name: str = "app") -> RepoRow:
+        with self.hive.ledger.read() as connection:
+            found = queries.find_repo(connection, name)
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        if self.keeper is not None:
+            self.keeper.close()
+        self.hive.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path / "hive")
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "app")
