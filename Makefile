@@ -8,9 +8,9 @@ BIN = .venv/bin
 demo: .venv
 	@$(BIN)/hive demo
 
-# The check first, because it is quick; pytest's own last line is the last line.
-test: check
-	@$(BIN)/pytest
+# The check first, because it is quick; the tests also when it fails, so that one run tells everything.
+test: .venv
+	@$(MAKE) --no-print-directory --keep-going check; checked=$$?; $(BIN)/pytest && exit $$checked
 
 # In any order, also at once: make -j check
 check: check-style check-types check-imports check-shape

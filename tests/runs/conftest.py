@@ -58,7 +58,7 @@ def is_running(pid: int) -> bool:
     if stat is None or stat[0] not in "ZX":
         return stat is not None
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return len(os.listdir(f"/proc/{pid}/task")) > 1
+        return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     return False
 
 
@@ -81,10 +81,15 @@ def list_descendants(root: int) -> list[int]:
 
 def _read_families() -> dict[int, dict[int, str]]:
     families: dict[int, dict[int, str]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (stat := read_stat(int(name))) is not None:
-            families.setdefault(stat[1], {})[int(name)] = stat[0]
+    for pid in list_pids():
+        if (stat := read_stat(pid)) is not None:
+            families.setdefault(stat[1], {})[pid] = stat[0]
     return families
+
+
+def list_pids() -> list[int]:
+    """List every process there is."""
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
 
 
 def list_nurseries(parent: int) -> list[int]:
@@ -102,6 +107,11 @@ def find_nursery(parent: int | None = None) -> int:
     """Find the one process that forks wrappers for a process, this one unless told."""
     (found,) = list_nurseries(parent or os.getpid())
     return found
+
+
+def list_descriptors(pid: int | None = None) -> list[int]:
+    """List the open descriptors of a process, this one unless told."""
+    return [int(path.name) for path in Path(f"/proc/{pid or os.getpid()}/fd").iterdir()]
 
 
 def list_marks(path: Path) -> list[str]:
@@ -147,6 +157,7 @@ class Bench:
         argv: Sequence[str],
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        /,
         **limits: float | None,
     ) -> Order:
         """Say exactly what is to run."""
@@ -191,6 +202,14 @@ class Bench:
         poll_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines, f"{lines} lines in {name}")
         return list_marks(path)
 
+    def finish_and_rest(self, run: str, script: str, **limits: float | None) -> Ended:
+        """Run a shell script to its end and wait until its wrapper is known to be free for the next."""
+        ended = self.finish(run, script, **limits)
+        # After its exit record a wrapper only sleeps to wait for the next run, and its nursery when it knows of that.
+        for pid in (ended.claim.pid, find_nursery()):
+            poll_until(lambda pid=pid: (read_stat(pid) or ("", 0))[0] == "S", f"{pid} rests")  # type: ignore[misc]
+        return ended
+
     def finish(self, run: str, script: str, **limits: float | None) -> Ended:
         """Run a shell script to its end."""
         self.shell(run, script, **limits)
@@ -206,11 +225,10 @@ class Bench:
     def find_marked(self, run: str) -> list[int]:
         """Find every process that carries a run's name in its environment."""
         found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit() and is_running(int(name)):
-                with contextlib.suppress(OSError):
-                    if f"HIVE_RUN={self.hive}/{run}".encode() in Path(f"/proc/{name}/environ").read_bytes():
-                        found.append(int(name))
+        for pid in filter(is_running, list_pids()):
+            with contextlib.suppress(OSError):
+                if f"HIVE_RUN={self.hive}/{run}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    found.append(pid)
         return found
 
     def keeper_argv(self, program: str, **names: object) -> list[str]:
@@ -229,11 +247,11 @@ class Bench:
         given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
         return [sys.executable, "-c", textwrap.dedent(prelude) + given + textwrap.dedent(program)]
 
-    def spawn_keeper(self, program: str, **names: object) -> subprocess.Popen[bytes]:
+    def spawn_keeper(self, program: str, through: Sequence[str] = (), **names: object) -> subprocess.Popen[bytes]:
         """Start another process that holds the same runs; what it complains of is in `keepers.log`."""
-        pipe = subprocess.PIPE
+        argv, pipe = [*through, *self.keeper_argv(program, **names)], subprocess.PIPE
         with (self.place / "keepers.log").open("ab") as log:
-            keeper = subprocess.Popen(self.keeper_argv(program, **names), stderr=log, stdin=pipe, stdout=pipe)
+            keeper = subprocess.Popen(argv, stderr=log, stdin=pipe, stdout=pipe)
         self._keepers.append(keeper)
         return keeper
 

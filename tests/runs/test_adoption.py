@@ -5,20 +5,19 @@ import signal
 import subprocess
 import time
 
-from runs.conftest import Bench, find_nursery, is_running, list_nurseries, poll_until, stays, wait_dead
-
 from hivekeeper.domain.run import Alive, Ended
+from tests.runs.conftest import Bench, find_nursery, is_running, list_nurseries, poll_until, stays, wait_dead
 
 WAIT_FOR_GO = "while [ ! -e go ]; do sleep 0.02; done"
 
 
-def say_and_wait(keeper: "subprocess.Popen[bytes]") -> str:
+def say_and_wait(keeper: subprocess.Popen[bytes]) -> str:
     """Read one line a keeper says."""
     assert keeper.stdout is not None
     return keeper.stdout.readline().decode().strip()
 
 
-def start_elsewhere(bench: Bench, script: str, **limits: float) -> "subprocess.Popen[bytes]":
+def start_elsewhere(bench: Bench, script: str, **limits: float) -> subprocess.Popen[bytes]:
     """Have another process start a run, and return when the run is alive."""
     program = """
         shell("r", script, **limits)

@@ -1,17 +1,16 @@
 """A run starts at most once, however often and by however many keepers it is asked for or forbidden."""
 
+import subprocess
 import time
 from collections.abc import Sequence
-from subprocess import Popen
-
-from runs.conftest import Bench, list_marks, poll_until, stays
 
 from hivekeeper.domain.run import Alive, Ended, Gone
+from tests.runs.conftest import Bench, list_marks, poll_until, stays
 
 MARK = "echo $$ >> marks"
 
 
-def release(keepers: Sequence["Popen[bytes]"]) -> None:
+def release(keepers: Sequence[subprocess.Popen[bytes]]) -> None:
     """Let keepers that wait for it go at the same moment."""
     for keeper in keepers:
         assert keeper.stdout is not None

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from runs.conftest import Bench, is_running, poll_until, wait_dead
 
 from hivekeeper.domain.run import Alive, Claim, Gone
-from hivekeeper.runs.wrapper import read_start_ticks
+from hivekeeper.runs.wrapper import read_boot_id, read_start_ticks
+from tests.runs.conftest import Bench, is_running, poll_until, wait_dead
 
 TREE = "echo $$ >> pids; setsid sleep 60 & echo $! >> pids; sh -c 'echo $$ >> pids; sleep 60; true' & wait"
 
@@ -109,10 +109,8 @@ def test_killing_leftovers_that_are_gone_by_now_is_no_problem(bench: Bench) -> N
     bench.runs.kill_leftovers((process.pid,))
 
 
-def _claim_of(pid: int, **changed: object) -> dict[str, object]:
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot_id = file.read().strip()
-    return {"pid": pid, "start_ticks": read_start_ticks(pid), "boot_id": boot_id, "at": time.time(), **changed}
+def _claim_of(pid: int) -> dict[str, object]:
+    return {"pid": pid, "start_ticks": read_start_ticks(pid), "boot_id": read_boot_id(), "at": time.time()}
 
 
 def test_a_claim_naming_a_living_process_with_its_start_time_is_alive(bench: Bench) -> None:

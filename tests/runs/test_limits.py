@@ -5,10 +5,10 @@ import sys
 import textwrap
 
 import pytest
-from runs.conftest import Bench, is_running, poll_until, stays, wait_dead
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.run import Alive, Ended
+from tests.runs.conftest import Bench, is_running, poll_until, stays, wait_dead
 
 CAP = 100_000
 IGNORES_TERM = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
@@ -72,7 +72,9 @@ def test_a_limit_of_a_year_as_the_settings_allow_it_is_no_hindrance(bench: Bench
 
 
 def test_a_year_of_grace_is_no_hindrance_to_a_kill(bench: Bench) -> None:
-    bench.shell("r", "trap 'sleep 0.2; exit 3' TERM; echo >> ready; while :; do sleep 0.05; done", grace_s=365 * 86400.0)
+    bench.shell(
+        "r", "trap 'sleep 0.2; exit 3' TERM; echo >> ready; while :; do sleep 0.05; done", grace_s=365 * 86400.0
+    )
     bench.wait_mark("ready")
     bench.runs.stop("r")
     assert bench.wait_ended("r", 5.0).ending.status == 3
@@ -127,7 +129,7 @@ def test_a_stopped_program_is_ended_by_its_limit(bench: Bench) -> None:
 
 
 def test_a_limit_of_one_run_is_not_held_against_the_next_of_the_same_wrapper(bench: Bench) -> None:
-    first = bench.finish("first", "exec sleep 60", wall_s=0.2)
+    first = bench.finish_and_rest("first", "exec sleep 60", wall_s=0.2)
     second = bench.finish("second", "sleep 0.5; head -c 200000 /dev/zero; exit 5")
     assert second.claim.pid == first.claim.pid
     assert (second.ending.status, second.ending.ended_by) == (5, "exit")

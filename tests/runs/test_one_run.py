@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs.conftest import Bench, list_marks
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.run import Alive, Ended, Unclaimed
 from hivekeeper.runs.wrapper import read_start_ticks
+from tests.runs.conftest import Bench, list_marks
 
 
 def test_a_run_nobody_asked_for_is_unclaimed(bench: Bench) -> None:
@@ -92,7 +92,7 @@ def test_an_order_without_any_command_could_not_start(bench: Bench) -> None:
 
 
 def test_a_missing_directory_could_not_start_and_the_next_run_does(bench: Bench) -> None:
-    bench.runs.start(bench.order("r", ["true"], directory=bench.place / "missing"))
+    bench.runs.start(bench.order("r", ["true"], {}, bench.place / "missing"))
     ending = bench.wait_ended("r").ending
     assert (ending.status, ending.ended_by) == (127, "could-not-start")
     assert "missing" in ending.problem
@@ -103,7 +103,7 @@ def test_a_run_is_where_its_order_says_although_its_wrapper_was_elsewhere(bench:
     other = bench.place / "other"
     other.mkdir()
     bench.finish("first", "true")
-    bench.runs.start(bench.order("second", ["pwd", "-P"], directory=other))
+    bench.runs.start(bench.order("second", ["pwd", "-P"], {}, other))
     bench.wait_ended("second")
     assert bench.runs.read_output("second") == f"{other.resolve()}\n"
 
@@ -138,9 +138,7 @@ def test_a_hive_whose_own_path_has_odd_bytes_runs(tmp_path: Path) -> None:
         bench.close()
 
 
-def test_the_environment_is_the_allowed_one_and_what_was_ordered(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_is_the_allowed_one_and_what_was_ordered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_KEEPER", "1")
     monkeypatch.setenv("TZ", "Europe/Vaduz")
     bench.runs.start(bench.order("r", ["/usr/bin/env", "-0"], {"GIVEN": "yes", "HIVE_RUN": "forged"}))

@@ -6,9 +6,8 @@ import sys
 import textwrap
 import time
 
-from runs.conftest import Bench, is_running, list_children, poll_until, read_stat
-
 from hivekeeper.domain.run import Alive
+from tests.runs.conftest import Bench, is_running, list_children, poll_until, read_stat
 
 DAEMON = """
     import os, signal, sys, time
@@ -141,7 +140,7 @@ def test_a_run_that_stops_and_continues_is_not_ended_by_it(bench: Bench) -> None
     bench.shell("r", "echo $$ >> pid; kill -STOP $$; exit 6")
     (pid,) = bench.wait_mark("pid")
     claim = bench.wait_alive("r")
-    poll_until(lambda: read_stat(int(pid)) in [("T", claim.pid)], "it stopped")
+    poll_until(lambda: read_stat(int(pid)) == ("T", claim.pid), "it stopped")
     assert isinstance(bench.runs.look("r"), Alive)
     os.kill(int(pid), signal.SIGCONT)
     assert bench.wait_ended("r").ending.status == 6

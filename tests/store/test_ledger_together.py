@@ -235,6 +235,7 @@ def test_writers_killed_at_two_hundred_random_moments_lose_nothing_they_said_was
     with new_ledger(tmp_path) as ledger:
         seize(ledger)
     acknowledged: dict[str, int] = {}
+    found: dict[str, int] = {}
     for round_ in range(100):
         with ExitStack() as stack:
             writers = [stack.enter_context(child(write_until_killed, path, f"{round_}-{n}")) for n in range(2)]

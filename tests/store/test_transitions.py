@@ -209,9 +209,7 @@ _KNOWN_GAPS = ("swept",)
 
 @settings(max_examples=150)
 @given(st.lists(st.sampled_from(LEGAL), max_size=6), st.sampled_from(ILLEGAL))
-def test_one_illegal_event_undoes_all_the_legal_ones_before_it(
-    stage: Stage, legal: list[Case], illegal: Case
-) -> None:
+def test_one_illegal_event_undoes_all_the_legal_ones_before_it(stage: Stage, legal: list[Case], illegal: Case) -> None:
     before = dump_all(stage.ledger)
     rows = {(case.table if case.table != "attempt" else "task", case.situation): case for case in legal}
     rows.pop((illegal.table if illegal.table != "attempt" else "task", illegal.situation), None)

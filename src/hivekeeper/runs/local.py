@@ -178,9 +178,18 @@ class LocalRuns:
     def _open_nursery(self) -> None:
         argv = [sys.executable, "-I", "-S", str(Path(wrapper.__file__))]
         environment = {"PATH": os.environ.get("PATH", os.defpath)}
-        self._nursery = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/", start_new_session=True
-        )
+        self._root.mkdir(parents=True, exist_ok=True)
+        # Its complaints go to a file: wrappers outlive us, and must not hold open the terminal or pipe we speak to.
+        with (self._root / "nursery.log").open("ab") as complaints:
+            self._nursery = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
         assert self._nursery.stdout is not None
         self._nursery_output = self._nursery.stdout.fileno()
         os.set_blocking(self._nursery_output, False)

@@ -1,0 +1,81 @@
+"""The installed command, as a person types it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE_S = 40.0
+
+
+class Shell:
+    """A terminal in a hive's directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.started: list[subprocess.Popen[str]] = []
+
+    def hive(self, *arguments: str, code: int = 0, cwd: Path | None = None) -> str:
+        """Type a command, expect its exit code, give all it said."""
+        argv = (sys.executable, "-m", "hivekeeper", *arguments)
+        done = subprocess.run(
+            argv, cwd=cwd or self.root, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+        assert done.returncode == code, f"exit {done.returncode} instead of {code}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def json(self, *arguments: str) -> Any:  # noqa: ANN401 - whatever the command prints
+        return json.loads(self.hive(*arguments, "--json"))
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        argv = (sys.executable, "-m", "hivekeeper", *arguments)
+        process = subprocess.Popen(
+            argv, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        self.started.append(process)
+        return process
+
+    def plan(self, text: str, name: str = "plan.yaml") -> str:
+        (self.root / name).write_text(text)
+        return name
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come to that in time"
+            time.sleep(0.02)  # real time: another process must get there
+
+    def keeper_is_active(self) -> bool:
+        return bool(self.json("status")["keeper"]["state"] == "ACTIVE")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    root = tmp_path / "hive"
+    root.mkdir()
+    shell = Shell(root)
+    shell.hive("init")
+    yield shell
+    (root / "go").touch()  # whatever still waits for it may end
+    for process in shell.started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A person's repository with one commit."""
+    path = tmp_path / "app"
+    path.mkdir()
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
+    for arguments in (("init", "-q", "-b", "main"), ("commit", "-q", "--allow-empty", "-m", "first")):
+        identity = ("-c", "user.name=ann", "-c", "user.email=ann@localhost")
+        subprocess.run(("git", *identity, *arguments), cwd=path, check=True, env=environment)
+    return path

@@ -1,0 +1,137 @@
+"""Wrong input: a clear sentence, the right exit code, nothing half done."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Shell
+
+TASK = "tasks:\n  - {id: A, command: 'true'}\n"
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ("convoy: c\ntasks:\n  - {id: A, comand: 'true'}\n", "plan.yaml:3: unknown key 'comand'"),
+        ("convoy: c\ntasks:\n  - {id: A, comand: 'true'}\n", "did you mean 'command'?"),
+        ("convoy: c\ntasks:\n  - {id: A, command: x, after: [B]}\n  - {id: B, command: x, after: [A]}\n", "A -> B -> A"),
+        ("convoy: c\ntasks:\n  - {id: A, command: x}\n  - {id: A, command: y}\n", "plan.yaml:4"),
+        ("convoy: c\ntasks:\n  - {id: A, command: x, after: [C]}\n  - {id: Cc, command: x}\n", "'C'"),
+        ("convoy: -x\n" + TASK, "plan.yaml:1"),
+        ("convoy: c\ntasks:\n  - {id: ../A, command: x}\n", "plan.yaml:3"),
+        ("convoy: c\nrepos: {r: {path: /nowhere/at/all}}\n" + TASK, "there is no directory"),
+        ("convoy: c\nrepos: {r: {path: .}}\n" + TASK, "is not a git repository"),
+        ("convoy: [c\n", "plan.yaml:"),
+        ("", "plan.yaml"),
+    ],
+)
+def test_a_wrong_plan_is_refused_whole_with_file_line_and_reason(shell: Shell, plan: str, sentence: str) -> None:
+    assert sentence in shell.hive("run", shell.plan(plan), code=2)
+    assert shell.json("status")["events"] == 0 or shell.json("convoy", "ls") == []
+
+
+def test_a_repository_without_the_branch_is_refused_with_what_it_has(shell: Shell, source: Path) -> None:
+    plan = shell.plan(f"convoy: c\nrepos: {{r: {{path: {source}, branch: mian}}}}\n{TASK}")
+    assert "has no branch 'mian' (it has main)" in shell.hive("run", plan, code=2)
+
+
+def test_a_missing_plan_is_a_sentence(shell: Shell) -> None:
+    assert "nowhere.yaml" in shell.hive("run", "nowhere.yaml", code=2)
+
+
+def test_an_unknown_setting_is_named_with_its_line_and_the_nearest_right_one(shell: Shell) -> None:
+    (shell.root / "hive.toml").write_text("[hive]\nworkes = 3\n")
+    said = shell.hive("status", code=2)
+    assert "hive.toml:2" in said
+    assert "did you mean 'workers'?" in said
+
+
+def test_outside_a_hive_every_command_says_how_to_make_one(tmp_path: Path, shell: Shell) -> None:
+    for arguments in (("status",), ("run", "x.yaml"), ("up",), ("log",), ("convoy", "ls")):
+        assert "hive init" in shell.hive(*arguments, code=2, cwd=tmp_path)
+
+
+def test_a_changed_task_is_refused_and_the_rest_of_the_plan_with_it(shell: Shell) -> None:
+    shell.hive("convoy", "submit", shell.plan("convoy: c\n" + TASK))
+    changed = shell.plan("convoy: c\ntasks:\n  - {id: A, command: 'false'}\n  - {id: B, command: 'true'}\n")
+    assert "with another command" in shell.hive("convoy", "submit", changed, code=2)
+    assert shell.json("convoy", "ls")[0]["tasks"] == 1
+
+
+def test_unknown_tasks_and_convoys_are_answered_with_the_nearest(shell: Shell) -> None:
+    shell.hive("convoy", "submit", shell.plan("convoy: orders\ntasks:\n  - {id: AUTH-140, command: 'true'}\n"))
+    assert "Did you mean 'AUTH-140'?" in shell.hive("task", "why", "AUTH-104", code=2)
+    assert "Did you mean 'orders'?" in shell.hive("convoy", "show", "order", code=2)
+
+
+def test_a_bare_id_that_two_convoys_know_asks_which(shell: Shell) -> None:
+    for convoy in ("one", "two"):
+        shell.hive("task", "add", convoy, "A", "--command", "true")
+    said = shell.hive("task", "cancel", "A", code=2)
+    assert "one/A" in said
+    assert "two/A" in said
+
+
+def test_a_cycle_through_task_add_cannot_be_made_and_unknown_predecessors_are_refused(shell: Shell) -> None:
+    said = shell.hive("task", "add", "c", "A", "--command", "true", "--after", "B", code=2)
+    assert "no task 'B'" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(b"this is no database" * 100, "is not a database"), (b"", "creation was interrupted")],
+)
+def test_a_ledger_that_is_none_is_refused_with_4_and_not_written(shell: Shell, content: bytes, sentence: str) -> None:
+    ledger = shell.root / ".hive" / "ledger.db"
+    for leftover in (shell.root / ".hive").glob("ledger.db*"):
+        leftover.unlink()
+    ledger.write_bytes(content)
+    for arguments in (("status",), ("up",), ("task", "add", "c", "A", "--command", "true")):
+        assert sentence in shell.hive(*arguments, code=4)
+    assert ledger.read_bytes() == content
+
+
+def test_a_read_only_directory_is_a_sentence_and_5(tmp_path: Path) -> None:
+    directory = tmp_path / "sealed"
+    directory.mkdir(mode=0o555)
+    script = "import os, sys; os.setresuid(65534, 65534, 65534); os.execv(sys.executable, sys.argv[1:])"
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents:
+        if os.stat(parent).st_uid == os.getuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    argv = (sys.executable, "-m", "hivekeeper", "init", str(directory))
+    if os.getuid() == 0:
+        argv = (sys.executable, "-c", script, *argv)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 5, done.stderr
+    assert "cannot be made" in done.stderr
+
+
+def test_a_full_disk_is_a_sentence_and_the_hive_works_again_once_there_is_room(shell: Shell, tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("mounting a small disk needs root; tests/store fills one by a limit instead")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)), check=True)
+    try:
+        shell.hive("init", str(disk))
+        filler = disk / "filler"
+        with filler.open("wb") as file:
+            try:
+                while True:
+                    file.write(b"x" * 4096)
+                    file.flush()
+            except OSError:
+                pass
+        plan = "convoy: c\ntasks:\n" + "".join(f"  - {{id: A{n}, command: 'true'}}\n" for n in range(3000))
+        path = tmp_path / "plan.yaml"
+        path.write_text(plan)
+        assert "is full" in shell.hive("convoy", "submit", str(path), code=5, cwd=disk)
+        filler.unlink()
+        assert shell.hive("convoy", "ls", "--json", cwd=disk).strip() == "[]"
+        shell.hive("task", "add", "c", "A", "--command", "true", cwd=disk)
+    finally:
+        subprocess.run(("umount", str(disk)), check=True)

@@ -1,0 +1,135 @@
+"""One keeper at a time, however they come, go, freeze and die."""
+
+import os
+import signal
+from pathlib import Path
+
+from tests.e2e.conftest import Shell
+
+SLOW = "convoy: slow\ntasks:\n  - {id: A, command: 'echo x >> marks; while ! test -f go; do sleep 0.02; done'}\n"
+
+
+def _begin(shell: Shell) -> int:
+    """Start a keeper with a task that waits for the file `go`; give the keeper's pid."""
+    process = shell.start("run", shell.plan(SLOW))
+    shell.wait((shell.root / "marks").exists)
+    return process.pid
+
+
+def test_a_second_keeper_leaves_with_3_and_touches_nothing(shell: Shell) -> None:
+    _begin(shell)
+    events = shell.json("status")["events"]
+    other = shell.plan("convoy: other\ntasks:\n  - {id: A, command: 'true'}\n", "other.yaml")
+    assert "Another keeper is active" in shell.hive("run", other, code=3)
+    assert "Another keeper is active" in shell.hive("up", code=3)
+    assert "Another keeper is active" in shell.hive("up", "--detach", code=3)
+    assert shell.hive("up", "--if-idle", code=0) == ""
+    assert shell.json("status")["events"] == events
+    assert [convoy["convoy"] for convoy in shell.json("convoy", "ls")] == ["slow"]
+
+
+def test_after_kill_9_the_next_keeper_starts_at_once_and_adopts_what_runs(shell: Shell) -> None:
+    os.kill(_begin(shell), signal.SIGKILL)
+    shell.started[0].wait()
+    second = shell.start("run", "plan.yaml")
+    shell.wait(shell.keeper_is_active)
+    (shell.root / "go").touch()
+    assert second.wait(30) == 0
+    assert (shell.root / "marks").read_text() == "x\n"
+    [task] = shell.json("ledger", "slow")["tasks"]
+    assert (task["status"], task["attempt"]) == ("COMPLETE", 1)
+
+
+def test_ctrl_c_leaves_the_worker_alone_and_says_how_to_come_back(shell: Shell) -> None:
+    os.kill(_begin(shell), signal.SIGINT)
+    said, _ = shell.started[0].communicate(timeout=30)
+    assert shell.started[0].returncode == 130
+    assert "hive run plan.yaml" in said
+    assert not shell.keeper_is_active()
+    (shell.root / "go").touch()
+    shell.hive("run", "plan.yaml")
+    assert (shell.root / "marks").read_text() == "x\n"
+
+
+def test_a_frozen_keeper_is_abandoned_killed_and_followed(shell: Shell) -> None:
+    (shell.root / "hive.toml").write_text('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
+    pid = _begin(shell)
+    os.kill(pid, signal.SIGSTOP)
+    (shell.root / "go").touch()
+    shell.wait(lambda: "ABANDONED" in shell.hive("log", "-n", "100") or _try_run(shell))
+    assert shell.started[0].wait(30) == -signal.SIGKILL
+    assert shell.json("ledger", "slow")["tasks"][0]["status"] == "COMPLETE"
+    assert (shell.root / "marks").read_text() == "x\n"
+    assert shell.json("status")["epoch"] >= 2
+
+
+def _try_run(shell: Shell) -> bool:
+    process = shell.start("run", "plan.yaml")
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 or (process.returncode == 3 and "is active" in said), said
+    return process.returncode == 0
+
+
+def test_a_frozen_keeper_that_wakes_after_its_lock_was_lost_is_refused_and_stops(shell: Shell) -> None:
+    (shell.root / "hive.toml").write_text('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
+    pid = _begin(shell)
+    os.kill(pid, signal.SIGSTOP)
+    (shell.root / ".hive" / "keeper.lock").unlink()  # somebody "cleaned up"
+    successor = shell.start("up")
+    shell.wait(lambda: shell.json("status")["epoch"] == 2)
+    os.kill(pid, signal.SIGCONT)
+    said, _ = shell.started[0].communicate(timeout=30)
+    assert shell.started[0].returncode == 3
+    assert "Epoch 1 is over" in said
+    (shell.root / "go").touch()
+    shell.wait(lambda: shell.json("ledger", "slow")["tasks"][0]["status"] == "COMPLETE")
+    assert (shell.root / "marks").read_text() == "x\n"
+    successor.terminate()
+
+
+def test_up_detached_takes_work_from_another_terminal_until_down(shell: Shell) -> None:
+    assert "hive down" in shell.hive("up", "--detach")
+    shell.hive("task", "add", "small", "A", "--command", "echo a > a")
+    shell.hive("task", "add", "small", "B", "--command", "cat a > b", "--after", "A")
+    shell.wait(lambda: shell.json("convoy", "ls")[0]["state"] == "COMPLETE")
+    assert (shell.root / "b").read_text() == "a\n"
+    assert "Stopped" in shell.hive("down")
+    assert "Nobody" in shell.hive("down")
+    assert not shell.keeper_is_active()
+
+
+def test_a_cancelled_task_is_ended_by_the_keeper_of_the_other_terminal(shell: Shell) -> None:
+    _begin(shell)
+    shell.hive("task", "cancel", "A", "--reason", "wrong branch")
+    assert shell.started[0].wait(30) == 1
+    assert "wrong branch" in shell.hive("task", "why", "A")
+
+
+def test_an_exit_is_recorded_within_a_second_of_it_happening(shell: Shell) -> None:
+    _begin(shell)
+    (shell.root / "go").touch()
+    assert shell.started[0].wait(30) == 0
+    lines = shell.hive("log", "-n", "100", "--json").splitlines()
+    ended = [line for line in lines if '"run.exited"' in line]
+    assert len(ended) == 1
+    import json  # noqa: PLC0415
+
+    from hivekeeper.clock import to_seconds  # noqa: PLC0415
+
+    event = json.loads(ended[0])
+    assert to_seconds(event["recorded_at"]) - to_seconds(event["occurred_at"]) < 1.0
+
+
+def test_nothing_of_a_hive_is_left_running_when_it_is_done(shell: Shell) -> None:
+    shell.hive("run", shell.plan("convoy: c\ntasks:\n  - {id: A, command: 'sleep 300 & setsid sleep 300 & true'}\n"))
+    left = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if str(shell.root).encode() in (process / "environ").read_bytes():
+                    left.append((process / "cmdline").read_bytes())
+                if b"HIVE_RUN=" in (process / "environ").read_bytes() and b"c/A.1.agent" in (process / "environ").read_bytes():
+                    left.append((process / "cmdline").read_bytes())
+            except OSError:
+                continue
+    assert [line for line in left if b"sleep" in line] == []

@@ -1,0 +1,243 @@
+"""Shortage of disk, descriptors and processes: a run that could not start is asked for again, and then runs once."""
+
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.domain.run import Alive, Ended, Unclaimed
+from hivekeeper.errors import HiveError
+from tests.runs.conftest import Bench, find_nursery, list_children, list_descriptors, poll_until, stays
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, clean_end: None) -> Iterator[Bench]:
+    """A bench whose run directories are on a file system of a few pages."""
+    (tmp_path / "runs").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=64", "none", tmp_path / "runs"], check=True)
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+    subprocess.run(["umount", "--lazy", tmp_path / "runs"], check=True)
+
+
+def fill(bench: Bench) -> Path:
+    """Leave no room on the disk."""
+    path = bench.root / "ballast"
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    return path
+
+
+def fill_inodes(bench: Bench) -> Path:
+    """Leave room but no name on the disk."""
+    path = bench.root / "ballast"
+    path.mkdir()
+    with contextlib.suppress(OSError):
+        for index in range(1000):
+            (path / str(index)).touch()
+    return path
+
+
+def ask_until_ended(bench: Bench, run: str, script: str) -> Ended:
+    """Ask as the executor does, again and again while nobody has claimed the run."""
+    deadline = time.monotonic() + 10.0
+    while isinstance(bench.runs.look(run), Unclaimed):
+        assert time.monotonic() < deadline, "it was never claimed"
+        with contextlib.suppress(HiveError):
+            bench.shell(run, script)
+        stays(lambda: isinstance(bench.runs.look(run), Unclaimed), 0.1)
+    return bench.wait_ended(run)
+
+
+@needs_root
+@pytest.mark.parametrize("exhaust", [fill, fill_inodes])
+def test_a_run_that_found_no_room_for_its_claim_runs_when_there_is(
+    small_disk: Bench, exhaust: Callable[[Bench], Path]
+) -> None:
+    bench = small_disk
+    ballast = exhaust(bench)
+    for _ in range(3):
+        bench.shell("r", "echo >> marks; exit 3")
+        assert stays(lambda: bench.runs.look("r") == Unclaimed(), 0.15)
+    if ballast.is_dir():
+        shutil.rmtree(ballast)
+    else:
+        ballast.unlink()
+    assert ask_until_ended(bench, "r", "echo >> marks; exit 3").ending.status == 3
+    assert len(bench.wait_mark("marks")) == 1
+    assert "Z" not in list_children(find_nursery()).values()
+
+
+@needs_root
+def test_a_full_disk_costs_words_and_delays_the_ending_but_loses_no_run(small_disk: Bench) -> None:
+    bench = small_disk
+    bench.shell("r", "echo before; while [ ! -e full ]; do sleep 0.02; done; echo after; echo >> said; exit 3")
+    bench.wait_alive("r")
+    poll_until(lambda: bench.runs.read_output("r") == "before\n", "its first word")
+    ballast = fill(bench)
+    (bench.place / "full").touch()
+    bench.wait_mark("said")
+    assert stays(lambda: isinstance(bench.runs.look("r"), Alive), 0.5)
+    ballast.unlink()
+    ended = bench.wait_ended("r")
+    assert (ended.ending.status, ended.ending.ended_by) == (3, "exit")
+    assert bench.runs.read_output("r").startswith("before\n")
+
+
+@needs_root
+def test_a_flood_on_a_full_disk_is_still_ended_by_its_limits(small_disk: Bench) -> None:
+    bench = small_disk
+    bench.shell("r", "echo >> begun; exec yes", wall_s=0.5, grace_s=0.1)
+    bench.wait_mark("begun")
+    poll_until(lambda: not bench.find_marked("r") and isinstance(bench.runs.look("r"), Alive | Ended), "its end")
+    (bench.root / "r" / "output").unlink(missing_ok=True)
+    assert bench.wait_ended("r").ending.ended_by == "wall"
+
+
+@needs_root
+def test_forbidding_on_a_full_disk_is_never_more_than_a_hive_error(small_disk: Bench) -> None:
+    ballast = fill(small_disk)
+    with contextlib.suppress(HiveError):
+        small_disk.runs.forbid("r")
+    ballast.unlink()
+    small_disk.runs.forbid("r")
+    assert not isinstance(small_disk.runs.look("r"), Unclaimed)
+
+
+@contextlib.contextmanager
+def limited(pid: int, what: int, soft: int) -> Iterator[None]:
+    """Lower a limit of a process for a while."""
+    before = resource.prlimit(pid, what)
+    resource.prlimit(pid, what, (soft, before[1]))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, what, before)
+
+
+def test_a_nursery_without_descriptors_starts_the_run_when_it_has_some(bench: Bench) -> None:
+    bench.shell("busy", "while [ ! -e go ]; do sleep 0.02; done; exit 2")
+    bench.wait_alive("busy")
+    nursery = find_nursery()
+    with limited(nursery, resource.RLIMIT_NOFILE, 4):
+        bench.shell("r", "echo >> marks; exit 3")
+        assert stays(lambda: bench.runs.look("r") == Unclaimed(), 0.3)
+    assert ask_until_ended(bench, "r", "echo >> marks; exit 3").ending.status == 3
+    (bench.place / "go").touch()
+    assert bench.wait_ended("busy").ending.status == 2
+    assert len(bench.wait_mark("marks")) == 1
+
+
+def test_a_nursery_without_descriptors_goes_on_living(bench: Bench) -> None:
+    bench.shell("busy", "exec sleep 60")
+    bench.wait_alive("busy")
+    nursery = find_nursery()
+    with limited(nursery, resource.RLIMIT_NOFILE, 4):
+        bench.shell("r", "exit 3")
+        assert stays(lambda: list_children(os.getpid()).get(nursery, "Z") != "Z", 0.3)
+
+
+@pytest.mark.parametrize("room", range(1, 7))
+def test_a_wrapper_without_descriptors_says_that_it_could_not_start_the_run(bench: Bench, room: int) -> None:
+    """After the claim nothing may end in silence: a run that surely never began must not count as lost."""
+    first = bench.finish_and_rest("first", "true")
+    used = max(list_descriptors(first.claim.pid))
+    with limited(first.claim.pid, resource.RLIMIT_NOFILE, used + room):
+        bench.shell("r", "exit 3")
+        poll_until(lambda: not isinstance(bench.runs.look("r"), Unclaimed) or room == 1, "a claim")
+        poll_until(lambda: not isinstance(bench.runs.look("r"), Alive), "a settled run")
+    look = ask_until_ended(bench, "r", "exit 3") if room == 1 else bench.runs.look("r")
+    assert isinstance(look, Ended)
+    assert (look.ending.ended_by, look.ending.status) in (("could-not-start", 127), ("exit", 3))
+
+
+def test_a_keeper_without_descriptors_is_never_more_than_a_hive_error_and_recovers(bench: Bench) -> None:
+    bench.shell("r", "while [ ! -e go ]; do sleep 0.02; done; exit 3")
+    poll_until((bench.root / "r" / "claim").exists, "a claim")
+    problems = []
+    other = bench.open()
+    with limited(os.getpid(), resource.RLIMIT_NOFILE, max(list_descriptors()) + 1), _all_taken():
+        asks: dict[str, Callable[[], object]] = {
+            "look": lambda: other.look("r"),
+            "read_output": lambda: other.read_output("r"),
+            "start": lambda: other.start(bench.order("s", ["sh", "-c", "echo >> marks; exit 4"])),
+            "stop": lambda: other.stop("nobody"),
+            "forbid": lambda: other.forbid("nobody"),
+        }
+        for name, ask in asks.items():
+            try:
+                ask()
+            except HiveError:
+                pass
+            except OSError as error:
+                problems.append(f"{name}: {error}")
+    other.start(bench.order("s", ["sh", "-c", "echo >> marks; exit 4"]))
+    assert bench.wait_ended("s").ending.status == 4
+    (bench.place / "go").touch()
+    assert bench.wait_ended("r").ending.status == 3
+    assert len(bench.wait_mark("marks")) == 1
+    assert problems == []
+
+
+@contextlib.contextmanager
+def _all_taken() -> Iterator[None]:
+    taken = []
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    try:
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+# Root has no limit of processes, so the keeper is a user that nobody else is, who may read everything all the same.
+ONLY_READ = "-all,+dac_override"
+AS_NOBODY_ELSE = (
+    *("setpriv", "--reuid=54321", "--clear-groups", f"--inh-caps={ONLY_READ}"),
+    *(f"--ambient-caps={ONLY_READ}", f"--bounding-set={ONLY_READ}"),
+)
+through = AS_NOBODY_ELSE if os.geteuid() == 0 else ()
+
+
+@pytest.mark.skipif(bool(through) and not shutil.which("setpriv"), reason="setpriv is needed to be somebody else")
+def test_a_nursery_that_may_not_fork_starts_the_run_when_it_may(bench: Bench) -> None:
+    program = """
+        import resource
+        shell("busy", "while [ ! -e go ]; do sleep 0.02; done; exit 2")
+        while not isinstance(runs.look("busy"), Alive):
+            time.sleep(0.01)
+        print("busy", flush=True)
+        for line in sys.stdin:
+            pid, limit = map(int, line.split())
+            resource.prlimit(pid, resource.RLIMIT_NPROC, (limit, resource.getrlimit(resource.RLIMIT_NPROC)[1]))
+            shell("r", "echo >> marks; exit 3")
+            print("asked", flush=True)
+        """
+    keeper = bench.spawn_keeper(program, through)
+    assert keeper.stdin is not None
+    assert keeper.stdout is not None
+    assert keeper.stdout.readline() == b"busy\n"
+    nursery = find_nursery(keeper.pid)
+    for limit in (0, 0, 0, 4000):
+        assert stays(lambda: bench.runs.look("r") == Unclaimed(), 0.15)
+        keeper.stdin.write(b"%d %d\n" % (nursery, limit))
+        keeper.stdin.flush()
+        assert keeper.stdout.readline() == b"asked\n"
+    assert bench.wait_ended("r").ending.status == 3
+    assert find_nursery(keeper.pid) == nursery
+    (bench.place / "go").touch()
+    assert bench.wait_ended("busy").ending.status == 2
+    assert len(bench.wait_mark("marks")) == 1
