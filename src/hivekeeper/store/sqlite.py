@@ -226,10 +226,20 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def _has_no_room(directory: Path) -> bool:
+    try:
+        return os.statvfs(directory).f_bavail == 0
+    except OSError:
+        return False
+
+
 def _explain(error: Exception, path: Path) -> HiveError:
+    full = UnavailableError(f"The disk of {path} is full.", advice="Free some space; nothing was half written.")
     match error:
         case apsw.FullError():
-            return UnavailableError(f"The disk of {path} is full.", advice="Free some space; nothing was half written.")
+            return full
+        case apsw.IOError() | OSError() if _has_no_room(path.parent):
+            return full  # SQLite says no more than "disk I/O error" when its index of the log cannot grow
         case apsw.NotADBError():
             what = f"{path} is not a database."
             return UnreadableLedgerError(what, advice="Restore it from a backup, or move it away and type: hive init")
