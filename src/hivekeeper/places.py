@@ -41,13 +41,13 @@ class Places:
         return self.hive / "runs"
 
     def mirror(self, repo: str) -> Path:
-        """The hive's own copy of a repository."""
+        """Place the hive's own copy of a repository."""
         return self.hive / "repos" / f"{repo}.git"
 
     def sandbox(self, task: str, attempt: int) -> Path:
-        """A worker's clone."""
+        """Place a worker's clone."""
         return self.hive / "sandboxes" / f"{task}.{attempt}"
 
     def gate(self, task: str, attempt: int) -> Path:
-        """A candidate laid out for its gate."""
+        """Place a candidate laid out for its gate."""
         return self.hive / "gates" / f"{task}.{attempt}"

@@ -17,7 +17,7 @@ TASK = "tasks:\n  - {id: A, command: 'true'}\n"
     [
         ("convoy: c\ntasks:\n  - {id: A, comand: 'true'}\n", "plan.yaml:3: unknown key 'comand'"),
         ("convoy: c\ntasks:\n  - {id: A, comand: 'true'}\n", "did you mean 'command'?"),
-        ("convoy: c\ntasks:\n  - {id: A, command: x, after: [B]}\n  - {id: B, command: x, after: [A]}\n", "A -> B -> A"),
+        ("convoy: c\ntasks:\n  - {id: A, command: x, after: [B]}\n  - {id: B, command: x, after: [A]}\n", "-> B -> A"),
         ("convoy: c\ntasks:\n  - {id: A, command: x}\n  - {id: A, command: y}\n", "plan.yaml:4"),
         ("convoy: c\ntasks:\n  - {id: A, command: x, after: [C]}\n  - {id: Cc, command: x}\n", "'C'"),
         ("convoy: -x\n" + TASK, "plan.yaml:1"),

@@ -122,8 +122,9 @@ def test_an_intent_of_an_earlier_boot_is_never_started(stage: Stage) -> None:
 def test_a_promised_output_of_an_earlier_day_does_not_count(stage: Stage) -> None:
     (stage.root / "result.md").write_text("old\n")
     os.utime(stage.root / "result.md", (1, 1))
-    stage.submit(TaskSpec("A", "true", output="result.md", attempts=1), TaskSpec("B", "true", output="none", attempts=1))
+    stage.submit(
+        TaskSpec("A", "true", output="result.md", attempts=1), TaskSpec("B", "true", output="none", attempts=1)
+    )
     assert stage.finish() is ConvoyState.FAILED
     assert stage.task("A").reason == "it ended with exit code 0 but result.md is older than the attempt"
     assert stage.task("B").reason == "it ended with exit code 0 but there is no none"
-

@@ -109,16 +109,23 @@ def test_an_exception_inside_a_transaction_leaves_nothing(ledger: Ledger, error:
     submit(ledger, "after")
 
 
+@pytest.mark.parametrize("before", [0, 1, 2], ids=["alone", "after one event", "after two events"])
 def test_a_refused_event_leaves_nothing_even_when_its_writer_catches_the_refusal(
-    ledger: Ledger, tmp_path: Path
+    ledger: Ledger, tmp_path: Path, before: int
 ) -> None:
-    submit(ledger, "a")
     # The writer may be told of it once more when it leaves, or not.
-    with contextlib.suppress(HiveError), ledger.write(PERSON) as tx, contextlib.suppress(IllegalTransitionError):
-        tx.record(ConvoyExtended("a"))  # it is ACTIVE: an illegal transition
+    with contextlib.suppress(HiveError), ledger.write(PERSON) as tx:
+        for number in range(before):
+            tx.record(ConvoySubmitted(f"c{number}", f"c{number}"))
+        with contextlib.suppress(IllegalTransitionError):
+            tx.record(ConvoyExtended("nobody"))
     with ledger.read() as connection:
-        assert [event.body.kind for event in read_events(connection, 0, 10)] == ["convoy.submitted"]
+        assert "convoy.extended" not in [event.body.kind for event in read_events(connection, 0, 10)]
     assert rebuild(ledger, tmp_path / "again") == dump(ledger)
+    assert_whole(tmp_path / "ledger.db")
+    submit(ledger, "goes on")
+    with opened(tmp_path / "ledger.db") as again:
+        submit(again, "goes on elsewhere")
 
 
 def test_a_transaction_goes_on_or_is_undone_after_a_caught_refusal_but_nothing_is_half_written(

@@ -36,7 +36,7 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_defaults_are_the_promised_ones() -> None:
-    assert Settings() == Settings(4, 60.0, 300.0, 2.0, Limits(None, None, 64 << 20, None))
+    assert Settings() == Settings(4, 86_400.0, 60.0, 300.0, 2.0, Limits(None, None, 64 << 20, None))
 
 
 def test_the_file_that_init_writes_loads_to_the_defaults(tmp_path: Path) -> None:
@@ -61,6 +61,7 @@ def test_every_key_is_taken_over(tmp_path: Path) -> None:
         """
 [hive]
 workers = 1000
+archive_after = "2h"
 [keeper]
 heartbeat = 0.5
 abandoned_after = "1s"
@@ -72,7 +73,7 @@ output = "2MB"
 memory = "1.5GiB"
 """,
     )
-    assert said == Settings(1000, 0.5, 1.0, 60.0, Limits(5400.0, 2700.0, 2_000_000, 3 << 29))
+    assert said == Settings(1000, 7200.0, 0.5, 1.0, 60.0, Limits(5400.0, 2700.0, 2_000_000, 3 << 29))
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def _version(value: bool) -> None:  # noqa: FBT001 - typer's calling convention
 
 @app.callback()
 def _main(
-    _version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,  # noqa: FBT002
+    _version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,  # noqa: FBT002 - as above
 ) -> None:
     """Keep a hive of agents working unattended: nothing lost, nothing done twice, every commit verified."""
 
@@ -229,7 +229,9 @@ def log(
 
 
 @convoy_app.command("ls")
-def convoy_ls(*, all_: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False, json: Json = False) -> None:
+def convoy_ls(
+    *, all_: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False, json: Json = False
+) -> None:
     """List convoys."""
     with _open().ledger.read() as connection:
         rows = convoy_views.list_convoys(connection, archived=all_)
@@ -237,8 +239,8 @@ def convoy_ls(*, all_: Annotated[bool, typer.Option("--all", help="Archived ones
         render.print_json(rows)
     else:
         shown = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in rows]
-        columns = {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted", "ended_at": "Ended"}
-        render.print_table(shown, columns)
+        columns = {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted"}
+        render.print_table(shown, {**columns, "ended_at": "Ended"})
 
 
 @convoy_app.command("show")

@@ -41,7 +41,7 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
         seen = read_head(connection).seq
     keeper.start()
     try:
-        with _display(hive, convoy) as show:
+        with _display(convoy) as show:
             while not keeper.stopped.is_set() and not interrupted.is_set():
                 keeper.wait_for_commit(0.5)
                 with hive.ledger.read() as connection:
@@ -59,7 +59,7 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
 
 
 class _display:  # noqa: N801 - used as a context manager only
-    def __init__(self, hive: Hive, convoy: str | None) -> None:
+    def __init__(self, convoy: str | None) -> None:
         self._convoy = convoy
         self._progress: Progress | None = None
         if sys.stdout.isatty() and convoy is not None:

@@ -1,8 +1,8 @@
 """The life of an entry in the merge queue, and of a repository's mirror, as the keeper records it."""
 
+from hivekeeper.commands.attempts import complete_task, fail_attempt
 from hivekeeper.domain import events as e
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, TaskRow
-from hivekeeper.commands.attempts import complete_task, fail_attempt
 from hivekeeper.store.ledger import Transaction
 
 

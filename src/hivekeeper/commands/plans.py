@@ -22,7 +22,7 @@ class Submitted:
 
 
 def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
-    """Take a plan in. The same plan again adds nothing; new tasks are added; a changed task is refused with the plan."""
+    """Take a plan in: the same one again adds nothing, new tasks are added, a changed one is refused with all of it."""
     existing = queries.find_convoy(tx.connection, plan.convoy)
     known = {task.id: task for task in queries.list_tasks_of_convoy(tx.connection, plan.convoy)}
     new = [spec for spec in plan.tasks if spec.id not in known]
@@ -70,7 +70,8 @@ def want_repo(tx: Transaction, spec: RepoSpec) -> None:
     """Have a repository's mirror fetched; a name stands for one repository for ever."""
     known = queries.find_repo(tx.connection, spec.name)
     if known and (known.path, known.branch) != (spec.path, spec.branch):
-        what = f"Repository '{spec.name}' is {known.path} ({known.branch}) in this hive, not {spec.path} ({spec.branch})."
+        said, is_ = f"{spec.path} ({spec.branch})", f"{known.path} ({known.branch})"
+        what = f"Repository '{spec.name}' is {is_} in this hive, not {said}."
         raise InputError(what, advice="Give the other one another name in the plan.")
     if known and known.state is RepoState.FETCHING and known.verify == spec.verify:
         return

@@ -28,7 +28,7 @@ LIMIT_FIELDS = {"timeout": "wall_s", "silence": "silence_s", "output_limit": "ou
 def _rule(fits: Callable[[str], bool], sentence: str) -> AfterValidator:
     def hold(value: str) -> str:
         if not fits(value):
-            raise ValueError(f"{sentence}; it is {show(value)}")  # noqa: EM102, TRY003 - pydantic takes no other class.
+            raise ValueError(f"{sentence}; it is {show(value)}")
         return value
 
     return AfterValidator(hold)

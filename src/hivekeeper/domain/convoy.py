@@ -29,6 +29,6 @@ def decide_outcome(counts: Mapping[TaskState, int], ready: int) -> Outcome:
 
 def decide_swarm(current: int, last_of_task: int | None) -> int:
     """Decide the batch of a task's next attempt: the current one, or a new one if it has been in that already."""
-    if current == 0 or last_of_task == current:
+    if current in {0, last_of_task}:
         return current + 1
     return current

@@ -8,7 +8,6 @@ others need the keeper's epoch.
 import hashlib
 import json
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, ClassVar
 
 
@@ -18,6 +17,7 @@ class Body:
     __slots__ = ()
     kind: ClassVar[str]
     subject_field: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
 
     @property
     def subject(self) -> str:
@@ -42,6 +42,7 @@ class Event:
 def _kind(name: str, subject: str) -> Any:  # noqa: ANN401 - a class decorator hands back the class it was given
     def register(cls: type[Body]) -> type[Body]:
         cls.kind, cls.subject_field = name, subject
+        cls.names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # every body is a dataclass
         BODIES[name] = cls
         return cls
 
@@ -432,17 +433,12 @@ REQUESTS: frozenset[type[Body]] = frozenset(
 )  # fmt: skip
 
 
-@cache
-def _field_names(cls: type[Body]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # every body is a dataclass
-
-
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encode_body(body: Body) -> str:
     """Write a body's fields as JSON."""
-    return _encode({name: getattr(body, name) for name in _field_names(type(body))})
+    return _encode({name: getattr(body, name) for name in body.names})
 
 
 def decode_body(kind: str, data: str) -> Body:
@@ -452,5 +448,6 @@ def decode_body(kind: str, data: str) -> Body:
 
 def chain_hash(previous: str, *fields_as_stored: str) -> str:
     """Bind an event to all before it. Lengths come first, so that no two field lists read alike."""
-    text = "".join(f"{len(value)}:{value}" for value in (previous, *fields_as_stored))
+    lengths = ",".join([str(len(value)) for value in fields_as_stored])
+    text = f"{previous}{lengths};{''.join(fields_as_stored)}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -44,7 +44,7 @@ class LookAtBranch:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """This round came to nothing through nobody's fault."""
+    """The round came to nothing, through nobody's fault."""
 
     why: str
 

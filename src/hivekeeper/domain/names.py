@@ -7,10 +7,9 @@ from collections.abc import Iterable
 # A first character that is a letter or digit rules out options (`-x`), hidden files and `..`.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-NAME_RULE = "lower-case letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, "\
-    "without '..' and not ending in '.' or '.lock'"
-TASK_ID_RULE = "letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, "\
-    "without '..' and not ending in '.' or '.lock'"
+_REF_RULE = "without '..' and not ending in '.' or '.lock'"
+NAME_RULE = f"lower-case letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, {_REF_RULE}"
+TASK_ID_RULE = f"letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, {_REF_RULE}"
 
 
 def is_name(text: str) -> bool:

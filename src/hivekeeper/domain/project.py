@@ -68,12 +68,12 @@ def _json(value: object) -> str:
 
 def project(event: e.Event) -> tuple[Change, ...]:
     """Tell what an event changes in the tables."""
-    for rooms in (_project_run, _project_task, _project_merge, _project_rest):
-        changes = rooms(event)
-        if changes is not None:
-            return changes
-    message = f"no projection for {event.body.kind}"
-    raise AssertionError(message)
+    room = _ROOMS.get(event.body.kind.partition(".")[0], _project_rest)
+    changes = room(event)
+    if changes is None:
+        message = f"no projection for {event.body.kind}"
+        raise AssertionError(message)
+    return changes
 
 
 def _project_run(event: e.Event) -> tuple[Change, ...] | None:
@@ -96,13 +96,13 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
             }
             return (Insert("run", row),)
         case e.RunStarted() as b:
-            place = {"pid": b.pid, "start_ticks": b.start_ticks, "boot_id": b.boot_id}
+            place: dict[str, Value] = {"pid": b.pid, "start_ticks": b.start_ticks, "boot_id": b.boot_id}
             return (_move("run", {"id": b.run}, RunState.RUNNING, started_at=at, **place),)
         case e.RunKillRequested() as b:
             open_states = (RunState.INTENDED, RunState.RUNNING)
             return (Update("run", {"id": b.run}, {"kill_requested_at": at, "reason": event.why}, open_states),)
         case e.RunExited() as b:
-            ending = {"exit_status": b.status, "ended_by": b.ended_by, "output_bytes": b.output_bytes}
+            ending: dict[str, Value] = {"exit_status": b.status, "ended_by": b.ended_by, "output_bytes": b.output_bytes}
             return (_move("run", {"id": b.run}, RunState.EXITED, ended_at=at, reason=event.why, **ending),)
         case e.RunLost() as b:
             return (_move("run", {"id": b.run}, RunState.LOST, ended_at=at, reason=event.why),)
@@ -137,6 +137,35 @@ def _project_task(event: e.Event) -> tuple[Change, ...] | None:
                 _move("task", {"key": b.task}, TaskState.COMPLETE, **done),
                 _move("attempt", _attempt(b), AttemptState.SUCCEEDED, ended_at=at),
             )
+        case e.TaskCancelled() as b:
+            return (_move("task", {"key": b.task}, TaskState.CANCELLED, reason=why),)
+        case e.TaskCancelRequested() as b:
+            return (_move("task", {"key": b.task}, TaskState.CANCELLING, reason=why),)
+        case e.TaskRetryRequested() as b:
+            values: Row = {"state": TaskState.PENDING.value, "attempts_allowed": b.attempts_allowed, "reason": why}
+            return (Update("task", {"key": b.task}, values, (TaskState.FAILED, TaskState.UNKNOWN)),)
+        case _:
+            return None
+
+
+def _project_attempt(event: e.Event) -> tuple[Change, ...] | None:
+    at, why = event.occurred_at, event.why
+    match event.body:
+        case e.AttemptSubmitted() as b:
+            entry: dict[str, Value] = {
+                "task": b.task,
+                "attempt": b.attempt,
+                "repo": b.repo,
+                "commit_id": b.commit,
+                "priority": b.priority,
+                "position": event.seq,
+                "state": MergeState.QUEUED.value,
+                "queued_at": event.occurred_at,
+            }
+            return (
+                _move("attempt", _attempt(b), AttemptState.SUBMITTED, commit_id=b.commit),
+                Insert("merge_entry", entry),
+            )
         case e.AttemptFailed() as b:
             state = TaskState.FAILED if b.final else TaskState.PENDING
             return (
@@ -152,13 +181,6 @@ def _project_task(event: e.Event) -> tuple[Change, ...] | None:
             return (_move("attempt", _attempt(b), AttemptState.CANCELLED, ended_at=at, reason=why),)
         case e.AttemptSwept() as b:
             return (Update("attempt", _attempt(b), {"sandbox": "REMOVED"}),)
-        case e.TaskCancelled() as b:
-            return (_move("task", {"key": b.task}, TaskState.CANCELLED, reason=why),)
-        case e.TaskCancelRequested() as b:
-            return (_move("task", {"key": b.task}, TaskState.CANCELLING, reason=why),)
-        case e.TaskRetryRequested() as b:
-            values: Row = {"state": TaskState.PENDING.value, "attempts_allowed": b.attempts_allowed, "reason": why}
-            return (Update("task", {"key": b.task}, values, (TaskState.FAILED, TaskState.UNKNOWN)),)
         case _:
             return None
 
@@ -186,23 +208,8 @@ def _add_task(event: e.Event, b: e.TaskAdded) -> tuple[Change, ...]:
 
 def _project_merge(event: e.Event) -> tuple[Change, ...] | None:
     match event.body:
-        case e.AttemptSubmitted() as b:
-            entry: dict[str, Value] = {
-                "task": b.task,
-                "attempt": b.attempt,
-                "repo": b.repo,
-                "commit_id": b.commit,
-                "priority": b.priority,
-                "position": event.seq,
-                "state": MergeState.QUEUED.value,
-                "queued_at": event.occurred_at,
-            }
-            return (
-                _move("attempt", _attempt(b), AttemptState.SUBMITTED, commit_id=b.commit),
-                Insert("merge_entry", entry),
-            )
         case e.MergeVerifying() as b:
-            made = {"round": b.round, "base": b.base, "candidate": b.candidate, "tree": b.tree}
+            made: dict[str, Value] = {"round": b.round, "base": b.base, "candidate": b.candidate, "tree": b.tree}
             return (_move("merge_entry", _entry(b), MergeState.VERIFYING, **made),)
         case e.MergeLanding() as b:
             return (_move("merge_entry", _entry(b), MergeState.LANDING),)
@@ -226,7 +233,12 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
     at = event.occurred_at
     match event.body:
         case e.LeaseTaken() as b:
-            holder = {"pid": b.pid, "start_ticks": b.start_ticks, "boot_id": b.boot_id, "holder": b.holder}
+            holder: dict[str, Value] = {
+                "pid": b.pid,
+                "start_ticks": b.start_ticks,
+                "boot_id": b.boot_id,
+                "holder": b.holder,
+            }
             values: Row = {"epoch": b.epoch, "taken_at": at, "released_at": None, **holder}
             return (Upsert("lease", {"id": 1}, values),)
         case e.LeaseReleased() as b:
@@ -248,7 +260,7 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
         case e.SwarmClosed() as b:
             return (_move("swarm", {"convoy": b.convoy, "number": b.number}, SwarmState.CLOSED, closed_at=at),)
         case _:
-            return _project_repo(event)
+            return None
 
 
 def _project_repo(event: e.Event) -> tuple[Change, ...] | None:
@@ -277,9 +289,7 @@ def _project_repo(event: e.Event) -> tuple[Change, ...] | None:
 _OfAttempt = (
     e.TaskCompleted | e.AttemptFailed | e.AttemptUnknown | e.AttemptCancelled | e.AttemptSubmitted | e.AttemptSwept
 )
-_OfEntry = (
-    e.MergeVerifying | e.MergeLanding | e.MergeRequeued | e.MergeLanded | e.MergeRejected | e.MergeWithdrawn
-)
+_OfEntry = e.MergeVerifying | e.MergeLanding | e.MergeRequeued | e.MergeLanded | e.MergeRejected | e.MergeWithdrawn
 
 
 def _attempt(body: _OfAttempt) -> Row:
@@ -288,3 +298,12 @@ def _attempt(body: _OfAttempt) -> Row:
 
 def _entry(body: _OfEntry) -> Row:
     return {"task": body.task, "attempt": body.attempt}
+
+
+_ROOMS = {
+    "run": _project_run,
+    "task": _project_task,
+    "attempt": _project_attempt,
+    "merge": _project_merge,
+    "repo": _project_repo,
+}

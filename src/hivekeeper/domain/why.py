@@ -37,10 +37,8 @@ def explain(facts: Facts) -> str:
             times = f"{task.attempts} of {task.attempts_allowed} attempts"
             return f"{task.id} failed in {times}; the last time {task.reason}. To try again: hive task retry {task.key}"
         case TaskState.UNKNOWN:
-            return (
-                f"{task.id} may have run ({task.reason}), and it is not marked idempotent, so it is not repeated unasked. "
-                f"To run it again: hive task retry {task.key}"
-            )
+            twice = "and running it twice might do harm. If it may run again"
+            return f"{task.id} may have run ({task.reason}), {twice}: hive task retry {task.key}"
         case TaskState.PENDING:
             return _explain_pending(facts)
         case TaskState.IN_PROGRESS:

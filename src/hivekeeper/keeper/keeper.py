@@ -185,4 +185,3 @@ class Keeper:
         self.problems[loop.name] = str(error)
         known = isinstance(error, HiveError)
         log.log(logging.WARNING if known else logging.ERROR, "%s: %s", loop.name, error, exc_info=not known)
-

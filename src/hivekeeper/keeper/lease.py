@@ -15,9 +15,9 @@ from pathlib import Path
 from hivekeeper.clock import Clock
 from hivekeeper.commands.leases import release_lease, take_lease
 from hivekeeper.domain.lease import KillFirst, Leave, Take, decide_lease
+from hivekeeper.domain.rows import LeaseRow
 from hivekeeper.errors import AnotherKeeperError, StaleEpochError, UnavailableError
 from hivekeeper.runs.wrapper import read_boot_id, read_start_ticks
-from hivekeeper.domain.rows import LeaseRow
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import ByKeeper, BySuccessor, Ledger
@@ -73,7 +73,8 @@ def _acquire(ledger: Ledger, lock: int, clock: Clock, abandoned_after_s: float) 
             ended = lease is None or lease.released_at is not None
             return "" if ended else f"{lease.holder if lease else ''} died without giving the lease back"
         case Leave(why):
-            raise AnotherKeeperError(f"Another keeper is active: {why}.", advice="Nothing was touched. Type: hive status")
+            advice = "Nothing was touched. Type: hive status"
+            raise AnotherKeeperError(f"Another keeper is active: {why}.", advice=advice)
         case KillFirst(pid, start_ticks, why):
             _kill(pid, start_ticks)
             if not _try_lock(lock):

@@ -10,7 +10,7 @@ from pathlib import Path
 def nudge(path: Path) -> None:
     """Tell a keeper, if there is one, that something was written."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.setblocking(False)
+        sender.settimeout(0)
         with _address(path) as address:
             sender.sendto(b".", address)
 

@@ -196,10 +196,11 @@ class Dispatcher:
                 commands.fail_attempt(tx, task, attempt, why=why, at=ended_at)
             case a.LeaveUnknown(why):
                 commands.leave_unknown(tx, task, attempt, why=why)
-            case Proven(commit=None, output=output):
-                commands.complete_task(tx, task, attempt.number, at=ended_at, output=output)
-            case Proven(commit=str(commit)):
-                commands.submit_attempt(tx, task, attempt, commit, at=ended_at)
+            case Proven(commit, output):
+                if commit is not None:
+                    commands.submit_attempt(tx, task, attempt, commit, at=ended_at)
+                else:
+                    commands.complete_task(tx, task, attempt.number, at=ended_at, output=output)
             case Cancel():
                 commands.cancel_attempt(tx, task, attempt)
             case EndRuns(to_end):
@@ -208,9 +209,7 @@ class Dispatcher:
             case _:
                 assert_never(action)
 
-    def _intend(
-        self, tx: Transaction, task: TaskRow, attempt: int, step: a.Intend, repos: dict[str, RepoRow]
-    ) -> None:
+    def _intend(self, tx: Transaction, task: TaskRow, attempt: int, step: a.Intend, repos: dict[str, RepoRow]) -> None:
         suffix = step.kind if step.number == 1 else f"{step.kind}-{step.number}"
         order = self._order(task, attempt, step.kind, attempt_run_id(task.key, attempt, suffix), repos)
         intend_run(tx, order, boot_id=self._boot_id, task=task.key, attempt=attempt, repo=task.repo)

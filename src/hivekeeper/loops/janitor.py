@@ -116,10 +116,8 @@ class Janitor:
         intend_run(tx, order, boot_id=self._boot_id, task=attempt.task, attempt=attempt.number)
 
 
-def _list_ended(
-    connection: Connection, convoys: Sequence[ConvoyRow]
-) -> list[tuple[ConvoyRow, Outcome, str | None]]:
-    ended = []
+def _list_ended(connection: Connection, convoys: Sequence[ConvoyRow]) -> list[tuple[ConvoyRow, Outcome, str | None]]:
+    ended: list[tuple[ConvoyRow, Outcome, str | None]] = []
     for convoy in convoys:
         if convoy.state is ConvoyState.ACTIVE:
             if queries.has_task_under_way(connection, convoy.name):

@@ -122,6 +122,7 @@ class Merger:
         steps: list[tuple[Facts, Action]] = []
         busy: set[str] = set()
         for fact in facts:
+            action: Action | None
             if fact.task.state is TaskState.CANCELLING and fact.entry.state is not MergeState.LANDING:
                 action = _cancel(fact)
             elif fact.entry.repo in busy or _must_wait(fact, facts):

@@ -139,9 +139,7 @@ class LocalRuns:
             _send(look.claim.pid, signal.SIGCONT)
 
     def forbid(self, run: str) -> None:
-        directory = str(self._root / run)
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        wrapper.write_claim(directory, json.loads(_FORBIDDEN))
+        wrapper.write_claim(f"{self._root}/{run}", json.loads(_FORBIDDEN))
 
     def kill_leftovers(self, pids: tuple[int, ...]) -> None:
         for pid in pids:
@@ -149,7 +147,7 @@ class LocalRuns:
 
     def read_output(self, run: str, tail_bytes: int = 4000) -> str:
         try:
-            with open(self._root / run / "output", "rb") as file:
+            with (self._root / run / "output").open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - tail_bytes))
                 return file.read(tail_bytes).decode("utf-8", "replace")
         except FileNotFoundError:
@@ -230,12 +228,12 @@ class LocalRuns:
     def _find_leftovers(self, run: str) -> tuple[int, ...]:
         marker = f"HIVE_RUN={self._hive}/{run}".encode()
         found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit():
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
                 with contextlib.suppress(OSError):
-                    environ = Path(f"/proc/{name}/environ").read_bytes()
-                    if marker in environ.split(b"\0") and wrapper.read_start_ticks(int(name)) is not None:
-                        found.append(int(name))
+                    environ = (process / "environ").read_bytes()
+                    if marker in environ.split(b"\0") and wrapper.read_start_ticks(int(process.name)) is not None:
+                        found.append(int(process.name))
         return tuple(found)
 
 

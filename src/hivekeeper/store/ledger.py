@@ -2,7 +2,8 @@
 
 Rules:
 1. A write transaction moves the head row first; the move fails if the head is not where it was seen or the epoch is
-   not the writer's. That one statement is the order, the absence of gaps, the hash chain and the fence.
+   not the writer's. That one statement is the order, the absence of gaps, the hash chain and the fence. (A batch
+   moves it to its first event and, last of all, to its last one.)
 2. The event row follows, then the row changes that `project` says. All or nothing, durable when `write` returns.
 3. The keeper writes with its epoch. A person appends requests only.
 """
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.domain.events import REQUESTS, Body, Event, LeaseTaken, chain_hash, decode_body, encode_body
@@ -68,6 +69,7 @@ class Transaction:
         self.connection = connection
         self.head = head
         self.recorded: list[Body] = []
+        self._moved_to = head
         self._authority = authority
         self._clock = clock
 
@@ -85,16 +87,25 @@ class Transaction:
         data, kind, subject = encode_body(body), body.kind, body.subject
         occurred_at, seq, who = occurred_at or now, head.seq + 1, self._authority.who
         digest = chain_hash(head.hash, str(seq), kind, subject, data, who, why, occurred_at, now, str(epoch))
-        moved = self.connection.run(_MOVE_HEAD, (seq, digest, epoch, head.seq, head.epoch))
-        if moved != 1:
-            what = "The head of the ledger is not where this transaction saw it."
-            raise DamagedLedgerError(what, advice="Something else writes this file. Type: hive status")
+        if not self.recorded or epoch != head.epoch:
+            self._move_head(seq, digest, epoch, head)
         self.connection.run(_ADD_EVENT, (seq, kind, subject, data, who, why, occurred_at, now, epoch, digest))
         event = Event(seq, body, who, why, occurred_at, now, epoch, digest)
         apply_changes(self.connection, project(event))
         self.head = Head(seq, digest, epoch, head.hive)
         self.recorded.append(body)
         return event
+
+    def seal(self) -> None:
+        """Bring the head, which the first event moved, to the last one."""
+        if len(self.recorded) > 1 and self._moved_to.seq != self.head.seq:
+            self._move_head(self.head.seq, self.head.hash, self.head.epoch, self._moved_to)
+
+    def _move_head(self, seq: int, digest: str, epoch: int, seen: Head) -> None:
+        if self.connection.run(_MOVE_HEAD, (seq, digest, epoch, seen.seq, seen.epoch)) != 1:
+            what = "The head of the ledger is not where this transaction saw it."
+            raise DamagedLedgerError(what, advice="Something else writes this file. Type: hive status")
+        self._moved_to = Head(seq, digest, epoch, seen.hive)
 
     def beat(self, *, boot_id: str, monotonic_s: float) -> None:
         """Overwrite the keeper's heartbeat; an observation, so a row and not an event."""
@@ -104,14 +115,15 @@ class Transaction:
     def _check_authority(self, body: Body) -> None:
         match self._authority:
             case ByKeeper():
-                return
-            case ByPerson(who):
+                allowed = True
+            case ByPerson():
                 allowed = type(body) in REQUESTS
-            case BySuccessor(who):
+            case BySuccessor():
                 allowed = isinstance(body, LeaseTaken)
+            case _:
+                assert_never(self._authority)
         if not allowed:
-            message = f"{who} may not write {body.kind}: that is the keeper's."
-            raise HiveError(message)
+            raise HiveError(f"{self._authority.who} may not write {body.kind}: that is the keeper's.")
 
 
 class Ledger:
@@ -132,6 +144,7 @@ class Ledger:
                 raise StaleEpochError(what, advice="This keeper stops; the work goes on under its successor.")
             transaction = Transaction(connection, head, authority, self.clock)
             yield transaction
+            transaction.seal()
         if transaction.recorded:
             for notify in self.on_commit:
                 notify(transaction.recorded)

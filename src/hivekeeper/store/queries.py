@@ -1,12 +1,11 @@
 """Every read of the tables, by name; each is one `.sql` file and one typed answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
-from hivekeeper.domain.events import Event
 from hivekeeper.domain.rows import (
     AttemptRow,
     ConvoyRow,
@@ -20,7 +19,6 @@ from hivekeeper.domain.rows import (
 )
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.store.database import Connection, Parameters, load_sql
-from hivekeeper.store.ledger import to_event
 
 R = TypeVar("R")
 
@@ -35,7 +33,6 @@ _TABLES: dict[str, type[Any]] = {
     "lease": LeaseRow,
     "heartbeat": HeartbeatRow,
 }
-_EVENT_COLUMNS = ("seq", "kind", "subject", "data", "who", "why", "occurred_at", "recorded_at", "epoch", "hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,27 +203,22 @@ def find_heartbeat(connection: Connection) -> HeartbeatRow | None:
     return _one(connection, "find_heartbeat", HeartbeatRow)
 
 
-def list_events_of_subject(connection: Connection, subject: str) -> list[Event]:
-    """List everything that happened to a subject."""
-    return [to_event(row) for row in connection.rows(_sql("list_events_of_subject"), {"subject": subject})]
-
-
 def count_open_work(connection: Connection) -> tuple[int, int, int]:
     """Count active convoys, open attempts and open runs of the whole hive."""
     convoys, attempts, runs = connection.rows(_sql("count_open_work"))[0]
     return convoys, attempts, runs
 
 
-def _all(connection: Connection, name: str, into: type[R], parameters: Parameters = ()) -> list[R]:
+def _all(connection: Connection, name: str, into: Callable[..., R], parameters: Parameters = ()) -> list[R]:
     return [_build(into, row) for row in connection.rows(_sql(name), parameters)]
 
 
-def _one(connection: Connection, name: str, into: type[R], parameters: Parameters = ()) -> R | None:
+def _one(connection: Connection, name: str, into: Callable[..., R], parameters: Parameters = ()) -> R | None:
     rows = connection.rows(_sql(name), parameters)
     return _build(into, rows[0]) if rows else None
 
 
-def _build(into: type[R], row: Sequence[Any]) -> R:
+def _build(into: Callable[..., R], row: Sequence[Any]) -> R:
     position, state = _state_column(into)
     if state is None:
         return into(*row)
@@ -234,7 +226,7 @@ def _build(into: type[R], row: Sequence[Any]) -> R:
 
 
 @cache
-def _state_column(into: type[Any]) -> tuple[int, type[StrEnum] | None]:
+def _state_column(into: Any) -> tuple[int, type[StrEnum] | None]:  # noqa: ANN401 - any row class
     hints = get_type_hints(into)
     names = [field.name for field in fields(into)]
     return (names.index("state"), hints["state"]) if "state" in names else (0, None)
@@ -245,7 +237,7 @@ def _sql(name: str) -> str:
     text = _FILES[name]
     for table, row in _TABLES.items():
         text = text.replace(f"{{{table}}}", ", ".join(f"{table}.{field.name}" for field in fields(row)))
-    return text.replace("{event}", ", ".join(_EVENT_COLUMNS))
+    return text
 
 
 _FILES = load_sql()

@@ -5,7 +5,7 @@ Nothing in this process may `open()` the database file: closing any descriptor o
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from hivekeeper.store.turnstile import Turnstile
 APPLICATION_ID: Final = 0x48495645  # "HIVE"
 
 # Each is set, read back and compared: a pragma that fails without a word left a database in rollback mode (measured).
-_WRITE_PRAGMAS: Final = {
+_WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
     "journal_mode": "wal",
     "synchronous": 2,  # FULL: with NORMAL a power cut loses acknowledged completions
     "foreign_keys": 1,
@@ -34,7 +34,7 @@ _WRITE_PRAGMAS: Final = {
     "wal_autocheckpoint": 4000,  # 16 MB of log between write-backs: a quarter of the write-back cost a commit
     "trusted_schema": 0,
 }
-_READ_PRAGMAS: Final = {"busy_timeout": 20_000, "trusted_schema": 0, "query_only": 1}
+_READ_PRAGMAS: Final[Mapping[str, str | int]] = {"busy_timeout": 20_000, "trusted_schema": 0, "query_only": 1}
 
 
 class SqliteConnection:
@@ -194,24 +194,28 @@ def _migrate(raw: apsw.Connection, version: int) -> int:
     return len(todo)
 
 
-def _connect(path: Path, flags: int, pragmas: dict[str, str | int]) -> apsw.Connection:
+def _connect(path: Path, flags: int, pragmas: Mapping[str, str | int]) -> apsw.Connection:
     raw = apsw.Connection(str(path), flags=flags, statementcachesize=200)
     try:
         for name, wanted in pragmas.items():
-            raw.execute(f"PRAGMA {name} = {wanted}").fetchall()
-            got = _pragma(raw, name)
-            if got != wanted:
-                what = f"SQLite did not take PRAGMA {name} = {wanted} on {path}; it says {got}."
-                raise UnavailableError(what, advice="The file system may not support what the ledger needs.")
+            _set_pragma(raw, name, wanted)
     except BaseException:
         raw.close()
         raise
     return raw
 
 
+def _set_pragma(raw: apsw.Connection, name: str, wanted: str | int) -> None:
+    raw.execute(f"PRAGMA {name} = {wanted}").fetchall()
+    got = _pragma(raw, name)
+    if got != wanted:
+        what = f"SQLite did not take PRAGMA {name} = {wanted} on {raw.filename}; it says {got}."
+        raise UnavailableError(what, advice="The file system may not support what the ledger needs.")
+
+
 def _pragma(raw: apsw.Connection, name: str) -> str | int:
-    value: str | int = raw.execute(f"PRAGMA {name}").fetchall()[0][0]
-    return value
+    value = raw.execute(f"PRAGMA {name}").fetchall()[0][0]
+    return value if isinstance(value, int) else str(value)
 
 
 def _schema_version(raw: apsw.Connection) -> int:
@@ -244,8 +248,8 @@ def _explain(error: Exception, path: Path) -> HiveError:
             what = f"{path} is not a database."
             return UnreadableLedgerError(what, advice="Restore it from a backup, or move it away and type: hive init")
         case apsw.CorruptError():
-            what = f"SQLite finds {path} damaged: {error}."
-            return DamagedLedgerError(what, advice="Nothing was written. Restore the last good copy of the .hive folder.")
+            advice = "Nothing was written. Restore the last good copy of the .hive folder."
+            return DamagedLedgerError(f"SQLite finds {path} damaged: {error}.", advice=advice)
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
             what = f"{path} cannot be opened for writing: {error}."
             return UnavailableError(what, advice="Check the permissions of the directory and who owns it.")

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def _plan(repository: Path, marks: Path, tasks: int) -> str:
         name = f"part-{number:02}"
         command = f"echo {name} >> {marks} && sleep {0.5 + number % 3 * 0.5} && echo 'price={number}' > {name}.txt"
         lines += [f"  - id: {name}", "    repo: shop", f"    title: Add {name}", f"    command: {json.dumps(command)}"]
-        if number > 3 and number % 4 == 0:  # noqa: PLR2004 - every fourth one waits for the one before
+        if number > 3 and number % 4 == 0:
             lines.append(f"    after: [part-{number - 1:02}]")
     return "\n".join(lines) + "\n"
 
@@ -106,7 +107,7 @@ def _count_landed(repository: Path) -> int:
     return int(found.stdout or 0)
 
 
-def _wait_until(process: "subprocess.Popen[bytes]", condition: Any) -> None:  # noqa: ANN401
+def _wait_until(process: "subprocess.Popen[bytes]", condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _DEADLINE_S
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:

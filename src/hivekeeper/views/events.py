@@ -1,5 +1,6 @@
 """The log, a line an event."""
 
+import json
 from typing import Any
 
 from hivekeeper.domain import events as e
@@ -24,7 +25,7 @@ def show_event(event: Event) -> dict[str, Any]:
         "who": event.who,
         "why": event.why,
         "epoch": event.epoch,
-        "data": {name: getattr(body, name) for name in body.__slots__},
+        "data": json.loads(e.encode_body(body)),
         "hash": event.hash,
     }
 

@@ -27,7 +27,8 @@ def get_task(connection: Connection, name: str) -> TaskRow:
         raise InputError(f"There are {len(matches)} tasks called '{name}'.", advice=f"Say which: {known}")
     keys = [t.key for c in queries.list_convoys(connection) for t in queries.list_tasks_of_convoy(connection, c.name)]
     hint = find_nearest(name, [key if slash else key.partition("/")[2] for key in keys])
-    raise InputError(f"There is no task '{name}'.", advice=f"Did you mean '{hint}'?" if hint else "Type: hive convoy ls")
+    advice = f"Did you mean '{hint}'?" if hint else "Type: hive convoy ls"
+    raise InputError(f"There is no task '{name}'.", advice=advice)
 
 
 def show_why(connection: Connection, task: TaskRow, *, keeper_is_alive: bool) -> str:
