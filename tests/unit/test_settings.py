@@ -52,7 +52,7 @@ def test_the_file_that_init_writes_says_every_key(tmp_path: Path) -> None:
         key = lines[index].partition(" = ")[0]
         edited = [*lines[:index], f"{key} = {20 if key == 'heartbeat' else 7000 if key == 'abandoned_after' else 7}"]
         changed.add(load(tmp_path, "\n".join([*edited, *lines[index + 1 :]])))
-    assert len(changed - {Settings()}) == len(keys) == 8
+    assert len(changed - {Settings()}) == len(keys) == 9
 
 
 def test_every_key_is_taken_over(tmp_path: Path) -> None:

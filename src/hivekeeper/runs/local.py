@@ -91,7 +91,7 @@ class LocalRuns:
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             for _ in range(2):  # a nursery that died is replaced once
-                if self._nursery is None or self._nursery.returncode is not None:
+                if self._nursery is None:
                     self._open_nursery()
                 assert self._nursery is not None
                 assert self._nursery.stdin is not None
@@ -99,8 +99,7 @@ class LocalRuns:
                     self._nursery.stdin.write(line)
                     self._nursery.stdin.flush()
                     return
-                self._nursery.kill()
-                self._nursery.wait()
+                self._close_nursery()
         what = "The process that starts runs dies as soon as it is started."
         raise UnavailableError(what, advice="Check memory and process limits (ulimit -u), then start the hive again.")
 
@@ -158,13 +157,7 @@ class LocalRuns:
         os.write(self._wake_write, b".")
         self._watcher.join()
         with self._lock:
-            if self._nursery is not None:
-                assert self._nursery.stdin is not None
-                assert self._nursery.stdout is not None
-                with contextlib.suppress(BrokenPipeError):
-                    self._nursery.stdin.close()
-                self._nursery.wait()
-                self._nursery.stdout.close()
+            self._close_nursery()
         for descriptor in (*self._watched.values(), self._wake_read, self._wake_write):
             os.close(descriptor)
         self._epoll.close()
@@ -192,6 +185,17 @@ class LocalRuns:
         self._nursery_output = self._nursery.stdout.fileno()
         os.set_blocking(self._nursery_output, False)
         self._epoll.register(self._nursery_output, select.EPOLLIN)
+
+    def _close_nursery(self) -> None:
+        """Let the nursery leave; its wrappers finish what they have."""
+        if self._nursery is not None:
+            assert self._nursery.stdin is not None
+            assert self._nursery.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._nursery.stdin.close()
+            self._nursery.wait()
+            self._nursery.stdout.close()
+            self._nursery = None
 
     def _is_alive(self, pid: int, start_ticks: int) -> bool:
         key = (pid, start_ticks)

@@ -22,8 +22,9 @@ from hivekeeper.errors import UnavailableError
 _DEADLINE_S = 55.0
 
 
-def run_demo(*, tasks: int, workers: int, keep: Path | None) -> list[dict[str, Any]]:
-    """Play the story and give a row a task; the directory is kept when one was named."""
+def run_demo(*, tasks: int, workers: int, keep: Path | None) -> tuple[list[dict[str, Any]], float]:
+    """Play the story; give a row a task, and the seconds it took. The directory is kept when one was named."""
+    started = time.monotonic()
     directory = keep or Path(tempfile.mkdtemp(prefix="hive-demo-"))
     directory.mkdir(parents=True, exist_ok=True)
     try:
@@ -44,7 +45,7 @@ def run_demo(*, tasks: int, workers: int, keep: Path | None) -> list[dict[str, A
         second.wait(_DEADLINE_S)
         _say("\n$ git log --oneline hive/main")
         _say(_git(repository, "log", "--oneline", "hive/main"))
-        return _count(hive, repository, marks)
+        return _count(hive, repository, marks), time.monotonic() - started
     finally:
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
