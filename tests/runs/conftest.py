@@ -280,7 +280,7 @@ def kill_and_reap(pids: Sequence[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
             descriptor = os.pidfd_open(pid)
-            select.select([descriptor], [], [], 5.0)
+            select.select([descriptor], [], [], 1.0)
             os.close(descriptor)
             os.waitpid(pid, os.WNOHANG)
 

@@ -4,7 +4,7 @@ from dataclasses import fields
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hivekeeper.domain.run import (
@@ -97,6 +97,8 @@ def may_have_run(state: RunState, look: Look, *, here: bool) -> bool:
 
 
 @given(state=st.sampled_from(RunState), look=looks, here=st.booleans(), kill=st.booleans())
+@example(state=RunState.EXITED, look=Unclaimed(), here=True, kill=False)
+@example(state=RunState.LOST, look=Unclaimed(), here=True, kill=False)
 def test_a_run_that_may_have_run_is_never_started(state: RunState, look: Look, *, here: bool, kill: bool) -> None:
     verdict = decide_run(state, look, intended_here=here, kill=kill)
     assert not (isinstance(verdict, Start) and may_have_run(state, look, here=here))

@@ -59,7 +59,7 @@ def test_a_background_child_that_holds_the_output_open_does_not_delay_the_ending
 def test_a_background_child_that_never_stops_talking_does_not_delay_the_ending(bench: Bench) -> None:
     """As a development server left behind by a test suite would, on its own and deaf to the polite signal."""
     chatter = "setsid sh -c \"trap '' TERM; echo \\$\\$ >> pids; while :; do echo; done\" &"
-    bench.shell("r", f"{chatter} {chatter} while [ $(wc -l < pids) -lt 2 ]; do sleep 0.01; done; exit 4")
+    bench.shell("r", f": > pids; {chatter} {chatter} while [ $(wc -l < pids) -lt 2 ]; do sleep 0.01; done; exit 4")
     pids = bench.wait_mark("pids", 2)
     ended = bench.wait_ended("r", 4.0)
     assert (ended.ending.status, ended.ending.ended_by) == (4, "exit")
