@@ -67,10 +67,10 @@ def list_children(pid: int) -> dict[int, str]:
     return _read_families().get(pid, {})
 
 
-def list_descendants(root: int) -> list[int]:
-    """List everything below a process that runs."""
+def list_descendants(*roots: int) -> list[int]:
+    """List everything below some processes that runs."""
     families = _read_families()
-    found, todo = [], [root]
+    found, todo = [], list(roots)
     while todo:
         for pid in families.get(todo.pop(), {}):
             todo.append(pid)
@@ -285,7 +285,7 @@ def kill_and_reap(pids: Sequence[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def clean_end() -> Iterator[None]:
     """Whatever a test's runs leave behind becomes this process's child, and is ended with the test."""
     libc = ctypes.CDLL(None)
@@ -293,7 +293,7 @@ def clean_end() -> Iterator[None]:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     yield
     while left := set(list_children(os.getpid())) - before:
-        kill_and_reap([*left, *(pid for child in left for pid in list_descendants(child))])
+        kill_and_reap([*left, *list_descendants(*left)])
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 
 from hivekeeper.domain.run import Alive, Ended
 from tests.runs.conftest import Bench, find_nursery, is_running, list_nurseries, poll_until, stays, wait_dead
@@ -172,7 +171,5 @@ def test_a_keeper_that_blocks_or_ignores_signals_does_not_make_its_runs_deaf(ben
     assert say_and_wait(bench.spawn_keeper(program)) == "alive"
     bench.wait_alive("r")
     bench.runs.stop("r")
-    began = time.monotonic()
-    ended = bench.wait_ended("r", 4.0)
+    ended = bench.wait_ended("r", 3.0)
     assert (ended.ending.status, ended.ending.ended_by) == (-15, "killed")
-    assert time.monotonic() - began < 3.0

@@ -196,16 +196,14 @@ def test_nothing_in_the_way_of_the_kill_file_keeps_a_run_alive(
     poll_until(lambda: bench.runs.look("r") != Alive(claim), "its end", 3.0)
 
 
-@pytest.mark.parametrize("name", ["exit", "exit.draft"])
 @pytest.mark.parametrize("make", [_make_full_directory, _make_loop, _make_dangling, _make_endless])
-def test_nothing_in_the_way_of_the_exit_record_keeps_a_run_open(
-    bench: Bench, name: str, make: Callable[[Path], None]
-) -> None:
+def test_nothing_in_the_way_of_the_exit_record_keeps_a_run_open(bench: Bench, make: Callable[[Path], None]) -> None:
     bench.shell("r", "while [ ! -e go ]; do sleep 0.02; done; exit 7")
     claim = bench.wait_alive("r")
-    make(bench.root / "r" / name)
+    for name in ("exit", "exit.draft", f"exit.{claim.pid}", f"exit.{claim.pid}.0"):
+        make(bench.root / "r" / name)
     (bench.place / "go").touch()
-    poll_until(lambda: bench.runs.look("r") != Alive(claim), "a settled run", 4.0)
+    poll_until(lambda: bench.runs.look("r") != Alive(claim), "a settled run", 3.0)
     look = bench.runs.look("r")
     assert isinstance(look, Ended | Gone)
     assert not isinstance(look, Ended) or look.ending.status == 7
@@ -214,8 +212,11 @@ def test_nothing_in_the_way_of_the_exit_record_keeps_a_run_open(
 def test_a_link_in_the_way_of_a_file_is_not_followed_out_of_the_directory(bench: Bench) -> None:
     victim = bench.place / "victim"
     victim.write_text("precious")
-    bench.shell("r", f"ln -s {victim} $PWD/runs/r/output; ln -s {victim} $PWD/runs/r/exit.draft; echo word")
-    poll_until(lambda: not isinstance(bench.runs.look("r"), Unclaimed | Alive), "a settled run", 4.0)
+    names = "output exit exit.draft exit.$PPID exit.$PPID.0 kill"
+    bench.shell("r", f"for name in {names}; do ln -s {victim} runs/r/$name; done; echo word; echo >> said; sleep 60")
+    bench.wait_mark("said")
+    bench.runs.stop("r")
+    poll_until(lambda: not isinstance(bench.runs.look("r"), Unclaimed | Alive), "a settled run", 3.0)
     assert victim.read_text() == "precious"
 
 
@@ -248,9 +249,9 @@ def test_a_run_whose_directory_was_removed_is_settled_once_its_program_ended(ben
     assert look_badly(bench, "r") == ""
     (bench.place / "go").touch()
     poll_until(lambda: not bench.find_marked("r"), "its program's end")
-    poll_until(lambda: bench.runs.look("r") != Alive(claim), "a settled run", 4.0)
+    poll_until(lambda: bench.runs.look("r") != Alive(claim), "a settled run", 3.0)
     bench.reopen()
-    poll_until(lambda: not is_running(claim.pid), "its wrapper's end", 4.0)
+    poll_until(lambda: not is_running(claim.pid), "its wrapper's end", 3.0)
 
 
 def test_a_run_whose_directory_was_removed_is_stopped_or_the_stopping_says_why_not(bench: Bench) -> None:

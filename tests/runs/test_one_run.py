@@ -127,7 +127,7 @@ def test_odd_bytes_in_the_environment_and_the_directory_arrive(bench: Bench) -> 
     assert (bench.root / "r" / "output").read_bytes() == os.fsencode(f"☃\n\udcfe{directory}\n")
 
 
-def test_a_hive_whose_own_path_has_odd_bytes_runs(tmp_path: Path) -> None:
+def test_a_hive_whose_own_path_has_odd_bytes_runs(tmp_path: Path, clean_end: None) -> None:
     place = tmp_path / "naïve \udcff"
     place.mkdir()
     bench = Bench(place)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hivekeeper.domain.run import Alive, Ended, Unclaimed
+from hivekeeper.domain.run import Alive, Ended, Gone, Unclaimed
 from hivekeeper.errors import HiveError
 from tests.runs.conftest import Bench, find_nursery, list_children, list_descriptors, poll_until, stays
 
@@ -167,14 +167,14 @@ def test_a_keeper_without_descriptors_is_never_more_than_a_hive_error_and_recove
     poll_until((bench.root / "r" / "claim").exists, "a claim")
     problems = []
     other = bench.open()
+    asks: dict[str, Callable[[], object]] = {
+        "look": lambda: other.look("r"),
+        "read_output": lambda: other.read_output("r"),
+        "start": lambda: other.start(bench.order("s", ["sh", "-c", "echo >> marks; exit 4"])),
+        "stop": lambda: other.stop("nobody"),
+        "forbid": lambda: other.forbid("nobody"),
+    }
     with limited(os.getpid(), resource.RLIMIT_NOFILE, max(list_descriptors()) + 1), _all_taken():
-        asks: dict[str, Callable[[], object]] = {
-            "look": lambda: other.look("r"),
-            "read_output": lambda: other.read_output("r"),
-            "start": lambda: other.start(bench.order("s", ["sh", "-c", "echo >> marks; exit 4"])),
-            "stop": lambda: other.stop("nobody"),
-            "forbid": lambda: other.forbid("nobody"),
-        }
         for name, ask in asks.items():
             try:
                 ask()
@@ -188,6 +188,19 @@ def test_a_keeper_without_descriptors_is_never_more_than_a_hive_error_and_recove
     assert bench.wait_ended("r").ending.status == 3
     assert len(bench.wait_mark("marks")) == 1
     assert problems == []
+
+
+def test_a_keeper_without_descriptors_takes_no_run_for_gone(bench: Bench) -> None:
+    """What cannot be read now is not known now: a run that lives, or never began, must not become a lost one."""
+    bench.shell("living", "exec sleep 60")
+    bench.finish("ended", "true")
+    poll_until((bench.root / "living" / "claim").exists, "a claim")
+    other, looks = bench.open(), []
+    with limited(os.getpid(), resource.RLIMIT_NOFILE, max(list_descriptors()) + 1), _all_taken():
+        for run in ("living", "ended", "never"):
+            with contextlib.suppress(HiveError, OSError):
+                looks.append((run, other.look(run)))
+    assert [(run, look) for run, look in looks if isinstance(look, Gone)] == []
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import apsw
+
 from hivekeeper.domain.events import ConvoySubmitted, TaskAdded
 from hivekeeper.errors import HiveError
 from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger
@@ -103,6 +105,32 @@ def create_together(pipe: Pipe, path: Path, barrier: Barrier) -> None:
     ledger = open_ledger(path)
     pipe.send((submit_whole(ledger, f"by-{os.getpid()}"), 0))
     ledger.close()
+
+
+def come_and_go(pipe: Pipe, path: Path, barrier: Barrier, times: int) -> None:
+    """Open, write and close again and again, as `hive` commands do; tell what went wrong."""
+    problems: list[str] = []
+    barrier.wait()
+    for number in range(times):
+        try:
+            ledger = open_ledger(path)
+            submit_whole(ledger, f"by-{os.getpid()}-{number}")
+            ledger.close()
+        except HiveError as error:
+            problems.append(f"{type(error).__name__}: {error}")
+    pipe.send(problems)
+
+
+def lock_out(pipe: Pipe, path: Path, seconds: float) -> None:
+    """Keep everybody out for a moment, as the last one to close does while it writes the log back."""
+    raw = apsw.Connection(str(path))
+    raw.execute("PRAGMA locking_mode = EXCLUSIVE")
+    raw.execute("BEGIN EXCLUSIVE")
+    raw.execute("UPDATE head SET seq = seq")
+    pipe.send(("locked", 0))
+    time.sleep(seconds)  # real time: the others are to wait so long
+    raw.execute("ROLLBACK")
+    raw.close()
 
 
 def write_as_nobody(pipe: Pipe, path: Path) -> None:

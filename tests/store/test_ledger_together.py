@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import pytest
 
 from hivekeeper.domain.events import ConvoySubmitted
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByPerson, Ledger, read_head
+from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger, read_head
+from hivekeeper.store.sqlite import SqliteDatabase
 from tests.store.ledger_children import (
     SERVER,
     child,
+    come_and_go,
     create_together,
     drain,
+    lock_out,
     submit_whole,
     write_for,
     write_until_killed,
@@ -113,6 +117,28 @@ def test_eight_processes_make_one_ledger_at_the_same_moment(tmp_path: Path) -> N
         seqs = sorted(pipe.recv()[0] for _, pipe in makers)
     assert seqs == [3, 6, 9, 12, 15, 18, 21, 24]
     assert assert_whole(path) == 24
+
+
+def test_whoever_opens_while_others_come_and_go_is_never_told_that_the_ledger_is_locked(tmp_path: Path) -> None:
+    """The last to close writes SQLite's log back and locks everybody out for a moment; that is to be waited for."""
+    path, barrier, times = tmp_path / "ledger.db", SERVER.Barrier(6), 30
+    create_ledger(path)
+    with ExitStack() as stack:
+        guests = [stack.enter_context(child(come_and_go, path, barrier, times)) for _ in range(6)]
+        problems = [problem for _, pipe in guests for problem in pipe.recv()]
+    assert problems == []
+    assert assert_whole(path) == 6 * times * 3
+
+
+@pytest.mark.parametrize("act", [create_ledger, open_ledger, SqliteDatabase], ids=["made again", "opened", "connected"])
+def test_a_ledger_that_is_locked_for_a_moment_is_waited_for(tmp_path: Path, act: Callable[[Path], object]) -> None:
+    path = tmp_path / "ledger.db"
+    create_ledger(path)
+    with child(lock_out, path, 0.3) as (_, pipe):
+        pipe.recv()
+        done = act(path)
+    if isinstance(done, Ledger | SqliteDatabase):
+        done.close()
 
 
 def test_a_read_sees_one_moment_however_long_it_lasts(tmp_path: Path) -> None:

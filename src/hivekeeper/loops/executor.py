@@ -16,6 +16,7 @@ from hivekeeper.commands import runs as commands
 from hivekeeper.domain import run as r
 from hivekeeper.domain.events import Body, RunIntended, RunKillRequested
 from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.states import RunState
 from hivekeeper.loops import Counts
 from hivekeeper.runs.local import Runs
 from hivekeeper.store import queries
@@ -66,7 +67,10 @@ class Executor:
 
     def _decide(self, row: RunRow) -> r.Verdict:
         intended_here = row.boot_id == self._runs.boot_id
-        look = self._runs.look(row.id)
+        known = None
+        if row.state is RunState.RUNNING:
+            known = r.Claim(row.pid or 0, row.start_ticks or 0, row.boot_id, row.started_at or row.intended_at)
+        look = self._runs.look(row.id, known)
         return r.decide_run(row.state, look, intended_here=intended_here, kill=row.kill_requested_at is not None)
 
     def _act(self, row: RunRow, verdict: r.Verdict) -> int:

@@ -9,6 +9,7 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -34,8 +35,8 @@ class Runs(Protocol):
         """Ask for a run; asking twice starts it once."""
         ...
 
-    def look(self, run: str) -> Look:
-        """Look at the world, not at memory."""
+    def look(self, run: str, known: Claim | None = None) -> Look:
+        """Look at the world, not at memory; `known` is the claim the ledger has, should the file be gone."""
         ...
 
     def stop(self, run: str, *, hard: bool = False) -> None:
@@ -103,16 +104,16 @@ class LocalRuns:
         what = "The process that starts runs dies as soon as it is started."
         raise UnavailableError(what, advice="Check memory and process limits (ulimit -u), then start the hive again.")
 
-    def look(self, run: str) -> Look:
+    def look(self, run: str, known: Claim | None = None) -> Look:
         directory = f"{self._root}/{run}"
         claim = self._claims.get(run)
         if claim is None:
             claim_text = _read(f"{directory}/claim")
-            if claim_text is None:
+            if claim_text is None and known is None:
                 return Unclaimed()
             if claim_text == _FORBIDDEN:
                 return Gone(None, why="it was cancelled before it started")
-            claim = _to_claim(claim_text)
+            claim = _to_claim(claim_text or "") or known
         # Alive first, ending second: a wrapper writes its ending before it dies or moves on.
         alive = claim is not None and claim.boot_id == self.boot_id and self._is_alive(claim.pid, claim.start_ticks)
         ending = _to_ending(_read(f"{directory}/exit"))
@@ -125,9 +126,8 @@ class LocalRuns:
         return Gone(claim, self._find_leftovers(run))
 
     def stop(self, run: str, *, hard: bool = False) -> None:
-        (self._root / run / "kill").touch()
         look = self.look(run)
-        if isinstance(look, Alive) and not hard:
+        if isinstance(look, Alive) and not hard and _touch(f"{self._root}/{run}/kill"):
             _send(look.claim.pid, signal.SIGTERM)
         elif isinstance(look, Alive):
             # Held still, so that it cannot finish this run and take another between the look and the kill.
@@ -145,12 +145,7 @@ class LocalRuns:
             _send(pid, signal.SIGKILL)
 
     def read_output(self, run: str, tail_bytes: int = 4000) -> str:
-        try:
-            with (self._root / run / "output").open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - tail_bytes))
-                return file.read(tail_bytes).decode("utf-8", "replace")
-        except FileNotFoundError:
-            return ""
+        return _read(f"{self._root}/{run}/output", tail_bytes=tail_bytes) or ""
 
     def close(self) -> None:
         self._closing = True
@@ -241,6 +236,14 @@ class LocalRuns:
         return tuple(found)
 
 
+def _touch(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
+    except OSError:
+        return os.path.lexists(path)
+    return True
+
+
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
@@ -249,15 +252,20 @@ def _send(pid: int, number: signal.Signals) -> None:
 _FORBIDDEN = '{"forbidden": true}'
 
 
-def _read(path: str) -> str | None:
+def _read(path: str, *, tail_bytes: int = 1 << 16) -> str | None:
+    """Read the end of a file of a run; None when there is none, nothing when it is no plain file of ours."""
+    # A hostile worker may have put anything here: no link is followed, no FIFO waited for, nothing large is read.
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        return os.read(descriptor, 1 << 16).decode("utf-8", "replace")
-    except IsADirectoryError:
+    except OSError:
         return ""
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return ""
+        return os.pread(descriptor, tail_bytes, max(0, found.st_size - tail_bytes)).decode("utf-8", "replace")
     finally:
         os.close(descriptor)
 
@@ -266,21 +274,36 @@ def _to_mapping(text: str | None) -> Mapping[str, Any] | None:
     # A power cut may leave an empty or torn file behind: as good as none.
     try:
         value = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
 def _to_claim(text: str) -> Claim | None:
-    value = _to_mapping(text)
-    if value is None or "pid" not in value:
-        return None
-    return Claim(value["pid"], value["start_ticks"], value["boot_id"], to_text(value["at"]))
+    match _to_mapping(text):
+        case {"pid": int(pid), "start_ticks": int(ticks), "boot_id": str(boot), "at": int() | float() as at} if (
+            0 < pid < _LARGEST_PID and abs(ticks) < _LARGEST_INTEGER and 0 <= at < _LATEST_S
+        ):
+            return Claim(int(pid), int(ticks), boot, to_text(at))
+        case _:
+            return None
 
 
 def _to_ending(text: str | None) -> Ending | None:
-    value = _to_mapping(text)
-    if value is None:
-        return None
-    ending = (value["status"], value["ended_by"], value["output_bytes"], to_text(value["at"]))
-    return Ending(*ending, problem=value.get("problem", ""))
+    value = _to_mapping(text) or {}
+    match value:
+        case {
+            "status": int(status),
+            "ended_by": str(by),
+            "output_bytes": int(size),
+            "at": int() | float() as at,
+        } as all_ if abs(status) < _LARGEST_STATUS and 0 <= size < _LARGEST_INTEGER and 0 <= at < _LATEST_S:
+            return Ending(int(status), by, int(size), to_text(at), problem=str(value.get("problem", "")))
+        case _:
+            return None
+
+
+_LARGEST_PID = 1 << 31
+_LARGEST_INTEGER = 1 << 63
+_LARGEST_STATUS = 1 << 16
+_LATEST_S = 32_503_680_000.0  # the year 3000

@@ -34,7 +34,9 @@ _SYNC_EXITS_AFTER_S = 1.0
 _SAMPLE_MEMORY_EVERY_S = 1.0
 _GIVE_UP_REAPING_AFTER_S = 10.0
 _FREE_WRAPPERS_LEAVE_AFTER_S = 5.0
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+# A run that is not sandboxed may put anything here: no link is followed, no FIFO waited for.
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CHUNK = 1 << 16
 
 
@@ -177,7 +179,7 @@ class _Watch:
         return status
 
     def _obey(self) -> None:
-        if self.kill_at is None and os.path.exists(f"{self.directory}/kill"):
+        if self.kill_at is None and os.path.lexists(f"{self.directory}/kill"):
             self._end("killed")
 
     def _copy_output(self) -> bool:
@@ -289,14 +291,23 @@ def run(request: dict[str, object], tell: int) -> None:
         ending["survivors"] = _reap_rest()
     ending["at"] = time.time()
     long = time.monotonic() - started > _SYNC_EXITS_AFTER_S
+    _write_ending(directory, ending, sync=long)
+    _tell(tell, {"run": request["run"], "ended": True})
+
+
+def _write_ending(directory: str, ending: dict[str, object], *, sync: bool) -> None:
+    draft, number = f"{directory}/exit.{os.getpid()}", 0
     while True:
         try:
-            _write(f"{directory}/exit.draft", ending, sync=long)
-            os.rename(f"{directory}/exit.draft", f"{directory}/exit")
-            break
-        except OSError:  # a full disk: the ending is worth waiting for, and until then the run counts as running
-            time.sleep(1.0)
-    _tell(tell, {"run": request["run"], "ended": True})
+            _write(f"{draft}.{number}", ending, sync=sync)
+            os.rename(f"{draft}.{number}", f"{directory}/exit")
+        except OSError as error:
+            if error.errno not in _MAY_PASS:
+                raise  # somebody removed or spoilt the directory: dying without a record says LOST
+            number += 1
+            time.sleep(1.0)  # a full disk: the ending is worth waiting for, and until then the run counts as running
+        else:
+            return
 
 
 def _tell(descriptor: int, message: dict[str, object]) -> None:

@@ -56,7 +56,8 @@ class FakeRuns:
         look = self.look(run)
         self._looks[run] = Gone(look.claim if isinstance(look, Alive) else None)
 
-    def look(self, run: str) -> Look:
+    def look(self, run: str, known: Claim | None = None) -> Look:
+        del known
         return self._looks.get(run, Unclaimed())
 
     def stop(self, run: str, *, hard: bool = False) -> None:
