@@ -66,11 +66,14 @@ def _on_convoy(state: str, deed: Callable[[World], Deed]) -> Callable[[World], D
     return prepare
 
 
-def _on_repo(deed: Callable[[World], Deed], *, ready: bool = True) -> Callable[[World], Deed]:
+def _on_repo(deed: Callable[[World], Deed], *, ready: bool = True, publishing: bool = False) -> Callable[[World], Deed]:
     def prepare(world: World) -> Deed:
         world.submit("c", TaskSpec("t", "true", repo="r"), repos=(REPO,))
         if ready:
             world.fetch()
+        if publishing:
+            with world.keep() as tx:
+                merges.begin_publishing(tx, world.repo(), COMMIT)
         return deed(world)
 
     return prepare
@@ -181,8 +184,12 @@ KEEPERS: dict[str, Callable[[World], Deed]] = {
     "note_fetch_failed": _on_repo(_of(_repo, lambda tx, row: merges.note_fetch_failed(tx, row, "no")), ready=False),
     "fetch_again": _on_repo(_of(_repo, lambda tx, row: merges.fetch_again(tx, row, why="lost"))),
     "begin_publishing": _on_repo(_of(_repo, lambda tx, row: merges.begin_publishing(tx, row, COMMIT))),
-    "note_published": _on_repo(_of(_repo, lambda tx, row: merges.note_published(tx, row, COMMIT, at=AT))),
-    "note_publish_failed": _on_repo(_of(_repo, lambda tx, row: merges.note_publish_failed(tx, row, "no", retry_at=AT))),
+    "note_published": _on_repo(
+        _of(_repo, lambda tx, row: merges.note_published(tx, row, COMMIT, at=AT)), publishing=True
+    ),
+    "note_publish_failed": _on_repo(
+        _of(_repo, lambda tx, row: merges.note_publish_failed(tx, row, "no", retry_at=AT)), publishing=True
+    ),
     "release_lease": lambda world: lambda tx: leases.release_lease(tx, world.keeper.who),
 }
 PERSONS: dict[str, Callable[[World], Deed]] = {

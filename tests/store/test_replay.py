@@ -301,12 +301,16 @@ def write_the_rest(world: World) -> None:
     """Write the kinds of event that no row's situation needs."""
     with world.keep() as tx:
         merges.requeue(tx, world.merge("m/LANDING"), why="moved")
-        merges.begin_publishing(tx, world.repo(), commit(1))
         runs.request_kill(tx, world.run("run-INTENDED"), "off")
         attempts.sweep_attempt(tx, world.attempt("c/failed"))
     for _ in range(2):
         with world.keep() as tx:
+            merges.begin_publishing(tx, world.repo(), commit(1))
+        with world.keep() as tx:
             merges.note_publish_failed(tx, world.repo(), "protected", retry_at=tx.now)
+        with world.keep() as tx:
+            merges.begin_publishing(tx, world.repo(), commit(1))
+        with world.keep() as tx:
             merges.note_published(tx, world.repo(), commit(1), at=tx.now)
             merges.fetch_again(tx, world.repo(), why="lost")
             for swarm in queries.list_closable_swarms(tx.connection):

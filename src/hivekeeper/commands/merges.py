@@ -3,6 +3,7 @@
 from hivekeeper.commands.attempts import complete_task, fail_attempt
 from hivekeeper.domain import events as e
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, TaskRow
+from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 
@@ -47,7 +48,10 @@ def note_fetched(tx: Transaction, repo: RepoRow, *, integration: str, source: st
 
 
 def fetch_again(tx: Transaction, repo: RepoRow, *, why: str) -> None:
-    """Record that a lost fetch is to be repeated, which harms nobody."""
+    """Record that a lost fetch is to be repeated, which harms nobody; once for each that was lost."""
+    now = queries.find_repo(tx.connection, repo.name)
+    if now is None or now.fetches != repo.fetches:
+        return
     tx.record(e.RepoWanted(repo.name, repo.path, repo.branch, repo.verify, repo.fetches + 1), why=why)
 
 
@@ -70,4 +74,4 @@ def note_published(tx: Transaction, repo: RepoRow, commit: str, *, at: str) -> N
 
 def note_publish_failed(tx: Transaction, repo: RepoRow, problem: str, *, retry_at: str) -> None:
     """Record that the person's repository did not take it."""
-    tx.record(e.RepoPublishFailed(repo.name, problem, retry_at))
+    tx.record(e.RepoPublishFailed(repo.name, str(repo.publishing), problem, retry_at))

@@ -1,5 +1,6 @@
 """A person's plan becomes a convoy: all of it or nothing."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 
 from hivekeeper.domain import events as e
@@ -29,6 +30,7 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
     if existing and existing.state is ConvoyState.ARCHIVED and new:
         what = f"Convoy '{plan.convoy}' is finished and archived; it takes no new tasks."
         raise InputError(what, advice="Give the plan another convoy name.")
+    _refuse_impossible(tx, plan, set(known))
     for spec in plan.tasks:
         if spec.id in known:
             _refuse_changes(tx, spec, known[spec.id])
@@ -52,17 +54,6 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
 
 def add_task(tx: Transaction, convoy: str, spec: TaskSpec, *, why: str = "") -> bool:
     """Add one task to a convoy, which is made if need be; False when the very same task is there."""
-    for other in spec.after:
-        if queries.find_task(tx.connection, task_key(convoy, other)) is None:
-            ids = [task.id for task in queries.list_tasks_of_convoy(tx.connection, convoy)]
-            hint = find_nearest(other, ids)
-            advice = f"Did you mean '{hint}'?" if hint else f"Type: hive convoy show {convoy}"
-            raise InputError(f"Convoy '{convoy}' has no task '{other}' to wait for.", advice=advice)
-    if spec.repo and queries.find_repo(tx.connection, spec.repo) is None:
-        names = [repo.name for repo in queries.list_repos(tx.connection)]
-        known = f"It knows {', '.join(names)}." if names else "It knows none yet."
-        advice = f"{known} A repository comes with a plan: hive convoy submit PLAN.yaml"
-        raise InputError(f"This hive has no repository '{spec.repo}'.", advice=advice)
     return submit_plan(tx, PlanSpec(convoy, (spec,)), why=why).added == 1
 
 
@@ -107,6 +98,31 @@ def _reopen(tx: Transaction, convoy: ConvoyRow) -> None:
         tx.record(e.ConvoyExtended(convoy.name))
 
 
+def _refuse_impossible(tx: Transaction, plan: PlanSpec, known: set[str]) -> None:
+    """Refuse what no order of events could make true; a plan's file was checked before, a program's tasks were not."""
+    ids = [spec.id for spec in plan.tasks]
+    repos, twice = {repo.name for repo in plan.repos}, {name for name, count in Counter(ids).items() if count > 1}
+    for spec in plan.tasks:
+        if spec.id in twice:
+            raise InputError(f"There are two tasks '{spec.id}'.", advice="Give one of them another id.")
+        if len(set(spec.after)) < len(spec.after):
+            raise InputError(f"Task '{spec.id}' names a predecessor twice.")
+        for other in spec.after:
+            if other not in known and other not in ids:
+                raise _unknown_predecessor(plan.convoy, other, known.union(ids))
+        if spec.repo and spec.repo not in repos and queries.find_repo(tx.connection, spec.repo) is None:
+            names = [repo.name for repo in queries.list_repos(tx.connection)]
+            there = f"It knows {', '.join(names)}." if names else "It knows none yet."
+            advice = f"{there} A repository comes with a plan: hive convoy submit PLAN.yaml"
+            raise InputError(f"This hive has no repository '{spec.repo}'.", advice=advice)
+
+
+def _unknown_predecessor(convoy: str, name: str, ids: set[str]) -> InputError:
+    hint = find_nearest(name, ids)
+    advice = f"Did you mean '{hint}'?" if hint else f"Type: hive convoy show {convoy}"
+    return InputError(f"Convoy '{convoy}' has no task '{name}' to wait for.", advice=advice)
+
+
 def _refuse_changes(tx: Transaction, spec: TaskSpec, known: TaskRow) -> None:
     changed = [
         name
@@ -114,7 +130,12 @@ def _refuse_changes(tx: Transaction, spec: TaskSpec, known: TaskRow) -> None:
             ("command", spec.command, known.command),
             ("repo", spec.repo, known.repo),
             ("verify", spec.verify, known.verify),
+            ("title", spec.title, known.title),
+            ("priority", spec.priority, known.priority),
+            ("attempts", spec.attempts, known.attempts_planned),
             ("output", spec.output, known.output),
+            ("idempotent", spec.idempotent, bool(known.idempotent)),
+            ("limits", asdict(spec.limits), known.get_limits()),
             ("after", sorted(spec.after), sorted(_predecessors(tx, known))),
         )
         if new != old

@@ -188,6 +188,7 @@ class RepoPublishFailed(Body):
     """The person's repository did not take the commit; it waits."""
 
     repo: str
+    commit: str
     problem: str
     retry_at: str
 

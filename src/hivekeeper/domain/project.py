@@ -24,6 +24,8 @@ from hivekeeper.domain.states import (
 Value = str | int | None
 Row = Mapping[str, Value]
 
+SETTLED = (AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.UNKNOWN, AttemptState.CANCELLED)
+
 # Every table the projection writes, in the order a replay may compare them.
 PROJECTED_TABLES = ("lease", "repo", "convoy", "swarm", "task", "task_after", "attempt", "merge_entry", "run")
 
@@ -38,7 +40,10 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """New values for the row with this key, if it is in one of these states (any, when there are none)."""
+    """New values for the row with this key, if it is in one of these states (any, when there are none).
+
+    A key may name more than identifies the row: what must be so for the change to be allowed.
+    """
 
     table: str
     key: Row
@@ -100,7 +105,8 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
             return (_move("run", {"id": b.run}, RunState.RUNNING, started_at=at, **place),)
         case e.RunKillRequested() as b:
             open_states = (RunState.INTENDED, RunState.RUNNING)
-            return (Update("run", {"id": b.run}, {"kill_requested_at": at, "reason": event.why}, open_states),)
+            once: Row = {"id": b.run, "kill_requested_at": None}
+            return (Update("run", once, {"kill_requested_at": at, "reason": event.why}, open_states),)
         case e.RunExited() as b:
             ending: dict[str, Value] = {"exit_status": b.status, "ended_by": b.ended_by, "output_bytes": b.output_bytes}
             return (_move("run", {"id": b.run}, RunState.EXITED, ended_at=at, reason=event.why, **ending),)
@@ -129,7 +135,7 @@ def _project_task(event: e.Event) -> tuple[Change, ...] | None:
             return (
                 _move("task", {"key": b.task}, TaskState.IN_PROGRESS, attempts=b.attempt, dispatched_at=at, reason=""),
                 Insert("attempt", attempt),
-                Update("convoy", {"name": b.convoy}, {"workers": b.worker}),
+                Update("convoy", {"name": b.convoy}, {"workers": b.worker}, (ConvoyState.ACTIVE,)),
             )
         case e.TaskCompleted() as b:
             done = {"completed_at": at, "commit_id": b.commit, "output_path": b.output, "reason": ""}
@@ -180,7 +186,8 @@ def _project_attempt(event: e.Event) -> tuple[Change, ...] | None:
         case e.AttemptCancelled() as b:
             return (_move("attempt", _attempt(b), AttemptState.CANCELLED, ended_at=at, reason=why),)
         case e.AttemptSwept() as b:
-            return (Update("attempt", _attempt(b), {"sandbox": "REMOVED"}),)
+            present: Row = {**_attempt(b), "sandbox": "PRESENT"}
+            return (Update("attempt", present, {"sandbox": "REMOVED"}, SETTLED),)
         case _:
             return None
 
@@ -195,6 +202,7 @@ def _add_task(event: e.Event, b: e.TaskAdded) -> tuple[Change, ...]:
         "repo": b.repo,
         "verify": b.verify,
         "priority": b.priority,
+        "attempts_planned": b.attempts_allowed,
         "attempts_allowed": b.attempts_allowed,
         "output": b.output,
         "idempotent": int(b.idempotent),
@@ -242,7 +250,7 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
             values: Row = {"epoch": b.epoch, "taken_at": at, "released_at": None, **holder}
             return (Upsert("lease", {"id": 1}, values),)
         case e.LeaseReleased() as b:
-            return (Update("lease", {"id": 1, "holder": b.holder}, {"released_at": at}),)
+            return (Update("lease", {"id": 1, "holder": b.holder, "released_at": None}, {"released_at": at}),)
         case e.ConvoySubmitted() as b:
             row: Row = {"name": b.convoy, "pipeline": b.pipeline, "state": ConvoyState.ACTIVE.value, "submitted_at": at}
             return (Insert("convoy", row),)
@@ -275,13 +283,14 @@ def _project_repo(event: e.Event) -> tuple[Change, ...] | None:
         case e.RepoFetchFailed() as b:
             return (_move("repo", {"name": b.repo}, RepoState.FAILED, problem=b.problem),)
         case e.RepoPublishing() as b:
-            return (Update("repo", {"name": b.repo}, {"publishing": b.commit, "publications": b.number}),)
+            idle: Row = {"name": b.repo, "publishing": None, "publications": b.number - 1}
+            return (Update("repo", idle, {"publishing": b.commit, "publications": b.number}),)
         case e.RepoPublished() as b:
             done: Row = {"published": b.commit, "publishing": None, "publish_problem": None}
-            return (Update("repo", {"name": b.repo}, done),)
+            return (Update("repo", {"name": b.repo, "publishing": b.commit}, done),)
         case e.RepoPublishFailed() as b:
             failed: Row = {"publishing": None, "publish_problem": b.problem, "publish_retry_at": b.retry_at}
-            return (Update("repo", {"name": b.repo}, failed),)
+            return (Update("repo", {"name": b.repo, "publishing": b.commit}, failed),)
         case _:
             return None
 

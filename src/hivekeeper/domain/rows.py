@@ -23,6 +23,7 @@ class TaskRow:
     verify: str | None
     priority: int
     attempts: int
+    attempts_planned: int
     attempts_allowed: int
     output: str | None
     idempotent: int

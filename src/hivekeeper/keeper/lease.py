@@ -30,19 +30,26 @@ class Lease:
 
     def __init__(self, ledger: Ledger, lock: int, authority: ByKeeper) -> None:
         self._ledger = ledger
-        self._lock = lock
+        self._lock: int | None = lock
         self.authority = authority
 
     def release(self) -> None:
         """Give it back, if it is still ours."""
+        if self._lock is None:
+            return
         with contextlib.suppress(StaleEpochError), self._ledger.write(self.authority) as tx:
             release_lease(tx, self.authority.who)
         os.close(self._lock)
+        self._lock = None
 
 
 def take(ledger: Ledger, lock_path: Path, clock: Clock, *, abandoned_after_s: float) -> Lease:
     """Become the coordinator, or say who is."""
-    lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        what = f"The keeper's lock {lock_path} cannot be opened: {error.strerror}."
+        raise UnavailableError(what, advice="Check who owns the .hive folder and whether it can be written.") from None
     try:
         why = _acquire(ledger, lock, clock, abandoned_after_s)
         pid, boot_id = os.getpid(), read_boot_id()
@@ -75,6 +82,8 @@ def _acquire(ledger: Ledger, lock: int, clock: Clock, abandoned_after_s: float) 
         case Leave(why):
             advice = "Nothing was touched. Type: hive status"
             raise AnotherKeeperError(f"Another keeper is active: {why}.", advice=advice)
+        case KillFirst(pid) if pid == os.getpid():
+            raise AnotherKeeperError("This very process keeps the hive already.", advice="Close its first keeper.")
         case KillFirst(pid, start_ticks, why):
             _kill(pid, start_ticks)
             if not _try_lock(lock):

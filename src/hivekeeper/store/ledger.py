@@ -10,7 +10,7 @@ Rules:
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,9 +19,16 @@ from typing import Any, assert_never
 from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.domain.events import REQUESTS, Body, Event, LeaseTaken, chain_hash, decode_body, encode_body
 from hivekeeper.domain.project import Change, Insert, Update, Upsert, project
-from hivekeeper.errors import DamagedLedgerError, HiveError, IllegalTransitionError, StaleEpochError
+from hivekeeper.errors import DamagedLedgerError, HiveError, IllegalTransitionError, InputError, StaleEpochError
 from hivekeeper.store.database import Connection, Database
-from hivekeeper.store.sqlite import SqliteDatabase, check_identity, create_database, migrate_database
+from hivekeeper.store.sqlite import (
+    SqliteDatabase,
+    check_identity,
+    create_database,
+    migrate_database,
+    needs_migration,
+    reading_only,
+)
 
 GENESIS = "0" * 64
 CHECKED_AT_START = 1000
@@ -70,6 +77,7 @@ class Transaction:
         self.head = head
         self.recorded: list[Body] = []
         self._moved_to = head
+        self._refused: BaseException | None = None
         self._authority = authority
         self._clock = clock
 
@@ -79,7 +87,17 @@ class Transaction:
         return self._clock.now()
 
     def record(self, body: Body, *, why: str = "", occurred_at: str | None = None) -> Event:
-        """Append an event and apply it to the tables."""
+        """Append an event and apply it to the tables; a refusal undoes the whole transaction, caught or not."""
+        try:
+            return self._record(body, why, occurred_at)
+        except BaseException as error:
+            self._refused = error
+            if isinstance(error, UnicodeError | OverflowError):
+                what = f"{body.kind} of {body.subject!r} holds text or a number that cannot be kept: {error}."
+                raise InputError(what, advice="Nothing was written.") from error
+            raise
+
+    def _record(self, body: Body, why: str, occurred_at: str | None) -> Event:
         self._check_authority(body)
         now = self._clock.now()
         head = self.head
@@ -98,6 +116,8 @@ class Transaction:
 
     def seal(self) -> None:
         """Bring the head, which the first event moved, to the last one."""
+        if self._refused is not None:
+            raise IllegalTransitionError(f"A refused event undoes its whole transaction: {self._refused}")
         if len(self.recorded) > 1 and self._moved_to.seq != self.head.seq:
             self._move_head(self.head.seq, self.head.hash, self.head.epoch, self._moved_to)
 
@@ -115,15 +135,15 @@ class Transaction:
     def _check_authority(self, body: Body) -> None:
         match self._authority:
             case ByKeeper():
-                allowed = True
+                allowed = not isinstance(body, LeaseTaken)
             case ByPerson():
                 allowed = type(body) in REQUESTS
             case BySuccessor():
-                allowed = isinstance(body, LeaseTaken)
+                allowed = isinstance(body, LeaseTaken) and body.epoch == self.head.epoch + 1
             case _:
                 assert_never(self._authority)
         if not allowed:
-            raise HiveError(f"{self._authority.who} may not write {body.kind}: that is the keeper's.")
+            raise HiveError(f"{self._authority.who} may not write {body.kind}: that is another's.")
 
 
 class Ledger:
@@ -163,29 +183,28 @@ class Ledger:
 
 
 def create_ledger(path: Path) -> None:
-    """Make a new ledger with a name of its own; an existing one is left as it is."""
+    """Make a new ledger with a name of its own; an existing one is left as it is, an interrupted one finished."""
     create_database(path)
-    database = SqliteDatabase(path)
-    with database.writing() as connection:
+    with closing(SqliteDatabase(path)) as database, database.writing() as connection:
         connection.run(
             "INSERT INTO head (id, seq, hash, epoch, hive) VALUES (1, 0, ?, 0, ?) ON CONFLICT (id) DO NOTHING",
             (GENESIS, secrets.token_hex(6)),
         )
-    database.close()
 
 
 def open_ledger(path: Path, clock: Clock | None = None) -> Ledger:
-    """Open a ledger after checking identity, schema, head and the last thousand events; refuse it otherwise."""
-    check_identity(path)
-    migrate_database(path)
-    database = SqliteDatabase(path)
-    try:
-        with database.reading() as connection:
+    """Open a ledger after checking identity, schema, head and the last thousand events; refuse it otherwise.
+
+    All checks read through a connection that cannot write, so that a refused ledger stays as it was found.
+    """
+    with reading_only(path) as connection:
+        check_identity(connection, path)
+        if not needs_migration(connection):
             check_tail(connection, CHECKED_AT_START)
-    except BaseException:
-        database.close()
-        raise
-    return Ledger(database, clock or SystemClock())
+    if migrate_database(path):
+        with reading_only(path) as connection:
+            check_tail(connection, CHECKED_AT_START)
+    return Ledger(SqliteDatabase(path), clock or SystemClock())
 
 
 def read_head(connection: Connection) -> Head:
@@ -204,14 +223,14 @@ def check_tail(connection: Connection, count: int) -> None:
     if first > 1:
         before = connection.rows("SELECT hash FROM event WHERE seq = ?", (first - 1,))
         previous = before[0][0] if before else "missing"
-    expected = first
+    expected, last_epoch = first, 0
     for row in connection.rows(_EVENTS_FROM, (first,)):
         seq, kind, subject, data, who, why, occurred_at, recorded_at, epoch, digest = row
         fields = (kind, subject, data, who, why, occurred_at, recorded_at, str(epoch))
         if seq != expected or chain_hash(previous, str(seq), *fields) != digest:
             raise _damaged(expected)
-        previous, expected = digest, seq + 1
-    if expected != head.seq + 1 or previous != head.hash:
+        previous, expected, last_epoch = digest, seq + 1, epoch
+    if (expected, previous, last_epoch) != (head.seq + 1, head.hash, head.epoch):
         raise _damaged(expected)
 
 
@@ -242,8 +261,10 @@ def apply_changes(connection: Connection, changes: Sequence[Change]) -> None:
                 sql = _upsert_sql(table, tuple(key), tuple(values))
                 connection.run(sql, (*key.values(), *values.values()))
             case Update(table, key, values, states):
-                sql = _update_sql(table, tuple(key), tuple(values), len(states))
-                if connection.run(sql, (*values.values(), *key.values(), *states)) != 1:
+                empty = tuple(name for name, value in key.items() if value is None)
+                sql = _update_sql(table, tuple(key), empty, tuple(values), len(states))
+                found_by = [value for value in key.values() if value is not None]
+                if connection.run(sql, (*values.values(), *found_by, *states)) != 1:
                     what = f"{table} {'/'.join(map(str, key.values()))} is not in a state that allows {dict(values)}"
                     raise IllegalTransitionError(what)
 
@@ -270,8 +291,8 @@ def _upsert_sql(table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> s
 
 
 @cache
-def _update_sql(table: str, key: tuple[str, ...], columns: tuple[str, ...], states: int) -> str:
-    wanted = [f"{name} = ?" for name in key]
+def _update_sql(table: str, key: tuple[str, ...], empty: tuple[str, ...], columns: tuple[str, ...], states: int) -> str:
+    wanted = [f"{name} IS NULL" if name in empty else f"{name} = ?" for name in key]
     if states:
         wanted.append(f"state IN ({', '.join('?' * states)})")
     return f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in columns)} WHERE {' AND '.join(wanted)}"

@@ -6,7 +6,7 @@ Nothing in this process may `open()` the database file: closing any descriptor o
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,16 +25,17 @@ from hivekeeper.store.turnstile import Turnstile
 
 APPLICATION_ID: Final = 0x48495645  # "HIVE"
 
+_PATIENCE_MS: Final = 20_000
 # Each is set, read back and compared: a pragma that fails without a word left a database in rollback mode (measured).
 _WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
     "journal_mode": "wal",
     "synchronous": 2,  # FULL: with NORMAL a power cut loses acknowledged completions
     "foreign_keys": 1,
-    "busy_timeout": 20_000,  # a backstop: the turnstile keeps writers apart, checkpoints may still be in the way
+    "busy_timeout": _PATIENCE_MS,  # a backstop: the turnstile keeps writers apart, checkpoints may be in the way
     "wal_autocheckpoint": 4000,  # 16 MB of log between write-backs: a quarter of the write-back cost a commit
     "trusted_schema": 0,
 }
-_READ_PRAGMAS: Final[Mapping[str, str | int]] = {"busy_timeout": 20_000, "trusted_schema": 0, "query_only": 1}
+_READ_PRAGMAS: Final[Mapping[str, str | int]] = {"busy_timeout": _PATIENCE_MS, "trusted_schema": 0, "query_only": 1}
 
 
 class SqliteConnection:
@@ -56,13 +57,15 @@ class SqliteDatabase:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._turnstile = Turnstile(path.with_suffix(".lock"))
         self._readers = threading.local()
         self._open_readers: list[apsw.Connection] = []
-        try:
-            self._writer = SqliteConnection(_connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS))
-        except apsw.Error as error:
-            raise _explain(error, path) from error
+        with _explained(path):
+            self._turnstile = Turnstile(path.with_suffix(".lock"))
+            try:
+                self._writer = SqliteConnection(_connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS))
+            except BaseException:
+                self._turnstile.close()
+                raise
 
     @contextmanager
     def reading(self) -> Iterator[SqliteConnection]:
@@ -121,61 +124,93 @@ class SqliteDatabase:
 
 def create_database(path: Path) -> None:
     """Make an empty ledger; a second call, also after a crash half way, ends with the same."""
-    try:
-        with Turnstile(path.with_suffix(".lock")):
-            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-            raw = _connect(path, flags, _WRITE_PRAGMAS)
-            try:
-                _migrate(raw, _schema_version(raw))
-            finally:
-                raw.close()
-        _sync_directory(path.parent)
-    except (apsw.Error, OSError) as error:
-        raise _explain(error, path) from error
-
-
-def check_identity(path: Path) -> None:
-    """Refuse what is not a ledger of ours, through a read-only connection that cannot write a byte of it."""
-    if not path.exists():
-        what = f"There is no ledger at {path}."
-        raise UnreadableLedgerError(what, advice="If it was moved, move it back; for a new hive type: hive init")
-    try:
-        raw = _connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS)
+    with _explained(path), closing(Turnstile(path.with_suffix(".lock"))) as turnstile, turnstile:
+        if path.exists() and not _journal(path).exists():
+            with reading_only(path) as connection:
+                if not _is_unfinished(connection, path):
+                    return
+        raw = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, _WRITE_PRAGMAS)
         try:
-            application = _pragma(raw, "application_id")
-            version = _schema_version(raw)
+            if _is_unfinished(SqliteConnection(raw), path):
+                _migrate(raw, _schema_version(raw))
         finally:
             raw.close()
-    except apsw.Error as error:
-        raise _explain(error, path) from error
-    if application == 0 and version == 0 and path.stat().st_size == 0:
+        _sync_directory(path.parent)
+
+
+def _is_unfinished(connection: SqliteConnection, path: Path) -> bool:
+    """Tell whether a file is a ledger whose creation has not come to its end; somebody else's database is refused."""
+    if _pragma(connection.raw, "application_id") == APPLICATION_ID:
+        return False
+    if _schema_version(connection.raw) == 0 and not connection.rows("SELECT 1 FROM sqlite_master"):
+        return True
+    raise _foreign(path)
+
+
+@contextmanager
+def reading_only(path: Path) -> Iterator[SqliteConnection]:
+    """Look at one moment of a file that may be anything, through a connection that cannot write a byte of it."""
+    with _explained(path):
+        if path.is_dir() or not path.exists():
+            what = f"There is no ledger at {path}" + (", but a directory." if path.is_dir() else ".")
+            raise UnreadableLedgerError(what, advice="If it was moved, move it back; for a new hive type: hive init")
+        if _journal(path).exists():
+            raise DamagedLedgerError(f"The creation of {path} was interrupted.", advice="Type: hive init")
+        try:
+            raw = _connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS)
+        except (apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
+            what = f"The ledger {path} cannot be read: {error}."
+            raise UnreadableLedgerError(what, advice="Check its permissions and who owns it.") from error
+        try:
+            raw.execute("BEGIN")
+            yield SqliteConnection(raw)
+        except (ValueError, TypeError) as error:  # what SQLite hands out is not what we once put in
+            advice = "Nothing was written. Restore the last good copy of the .hive folder."
+            raise DamagedLedgerError(f"{path} holds what no hive wrote: {error}.", advice=advice) from error
+        finally:
+            raw.close()
+
+
+def _journal(path: Path) -> Path:
+    """Name the journal SQLite keeps before a ledger is in WAL mode, that is, only while one is being created."""
+    return path.with_name(f"{path.name}-journal")
+
+
+def check_identity(connection: SqliteConnection, path: Path) -> None:
+    """Refuse what is not a ledger of ours, or of a time to come."""
+    application, version = _pragma(connection.raw, "application_id"), _schema_version(connection.raw)
+    if application == 0 and version == 0 and not connection.rows("SELECT 1 FROM sqlite_master"):
         what = f"The ledger at {path} is empty: its creation was interrupted."
         raise DamagedLedgerError(what, advice="Type: hive init")
     if application != APPLICATION_ID:
-        what = f"{path} is a database, but not a hive's ledger (application id {application})."
-        raise ForeignLedgerError(what, advice="Move it away, or choose another directory for this hive.")
+        raise _foreign(path)
     newest = load_migrations()[-1][0]
     if version > newest:
         what = f"The ledger at {path} has schema {version}; this Hivekeeper knows up to {newest}."
         raise NewerLedgerError(what, advice="Update Hivekeeper: pip install --upgrade hivekeeper")
 
 
+def needs_migration(connection: SqliteConnection) -> bool:
+    """Tell whether a ledger is of an older schema."""
+    return _schema_version(connection.raw) < load_migrations()[-1][0]
+
+
 def migrate_database(path: Path) -> int:
     """Bring an older ledger to today's schema, each migration in its own transaction; tell how many were applied."""
-    try:
-        raw = _connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS)
-        version = _schema_version(raw)
-        raw.close()
-        if version >= load_migrations()[-1][0]:
+    with reading_only(path) as connection:
+        if not needs_migration(connection):
             return 0
-        with Turnstile(path.with_suffix(".lock")):
-            raw = _connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS)
-            try:
-                return _migrate(raw, _schema_version(raw))
-            finally:
-                raw.close()
-    except (apsw.Error, OSError) as error:
-        raise _explain(error, path) from error
+    with _explained(path), closing(Turnstile(path.with_suffix(".lock"))) as turnstile, turnstile:
+        raw = _connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS)
+        try:
+            return _migrate(raw, _schema_version(raw))
+        finally:
+            raw.close()
+
+
+def _foreign(path: Path) -> ForeignLedgerError:
+    what = f"{path} is a database, but not a hive's ledger."
+    return ForeignLedgerError(what, advice="Move it away, or choose another directory for this hive.")
 
 
 def _migrate(raw: apsw.Connection, version: int) -> int:
@@ -197,6 +232,7 @@ def _migrate(raw: apsw.Connection, version: int) -> int:
 def _connect(path: Path, flags: int, pragmas: Mapping[str, str | int]) -> apsw.Connection:
     raw = apsw.Connection(str(path), flags=flags, statementcachesize=200)
     try:
+        raw.set_busy_timeout(_PATIENCE_MS)  # first of all: who closes last locks everybody out for a moment
         for name, wanted in pragmas.items():
             _set_pragma(raw, name, wanted)
     except BaseException:
@@ -237,6 +273,15 @@ def _has_no_room(directory: Path) -> bool:
         return False
 
 
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say in our words what SQLite or the system complain about."""
+    try:
+        yield
+    except (apsw.Error, OSError) as error:
+        raise _explain(error, path) from error
+
+
 def _explain(error: Exception, path: Path) -> HiveError:
     full = UnavailableError(f"The disk of {path} is full.", advice="Free some space; nothing was half written.")
     match error:
@@ -250,6 +295,9 @@ def _explain(error: Exception, path: Path) -> HiveError:
         case apsw.CorruptError():
             advice = "Nothing was written. Restore the last good copy of the .hive folder."
             return DamagedLedgerError(f"SQLite finds {path} damaged: {error}.", advice=advice)
+        case apsw.SQLError():
+            advice = "Nothing was written. Restore the last good copy of the .hive folder."
+            return DamagedLedgerError(f"{path} lacks what a ledger has: {error}.", advice=advice)
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
             what = f"{path} cannot be opened for writing: {error}."
             return UnavailableError(what, advice="Check the permissions of the directory and who owns it.")

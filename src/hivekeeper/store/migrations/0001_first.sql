@@ -97,6 +97,7 @@ CREATE TABLE task (
   verify TEXT,
   priority INTEGER NOT NULL,
   attempts INTEGER NOT NULL DEFAULT 0,
+  attempts_planned INTEGER NOT NULL,
   attempts_allowed INTEGER NOT NULL,
   output TEXT,
   idempotent INTEGER NOT NULL CHECK (idempotent IN (0, 1)),
