@@ -262,6 +262,12 @@ class Bench:
         return value
 
 
+def read_cpu_s(pid: int) -> float:
+    """Tell how much processor time a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def wait_dead(pid: int, what: str = "") -> None:
     """Wait for a process's end."""
     poll_until(lambda: not is_running(pid), f"the end of {pid} {what}")

@@ -35,7 +35,7 @@ def test_a_run_whose_keeper_was_killed_is_alive_to_the_next_and_ends_with_its_ow
     keeper.kill()
     keeper.wait()
     claim = bench.wait_alive("r")
-    assert stays(lambda: bench.runs.look("r") == Alive(claim), 0.3)
+    assert stays(lambda: bench.runs.look("r") == Alive(claim), 0.15)
     (bench.place / "go").touch()
     ended = bench.wait_ended("r")
     assert (ended.ending.status, ended.ending.ended_by, ended.claim) == (42, "exit", claim)

@@ -15,7 +15,7 @@ from hivekeeper.domain.run import Alive, Claim, Ended, Ending, Gone, Look, NoteL
 from hivekeeper.domain.states import RunState
 from hivekeeper.errors import HiveError
 from hivekeeper.runs.wrapper import read_boot_id, read_start_ticks
-from tests.runs.conftest import Bench, is_running, poll_until
+from tests.runs.conftest import Bench, find_nursery, is_running, poll_until, read_cpu_s, stays
 
 NOT_JSON = [b"", b"\n", b'{"pid": 12', b"\xff\xfe\x00", b"\0" * 4096, b"null", b"[]", b"5", b'"text"', b"NaN", b"{}"]
 DEEP = [b"[" * 100_000, b'{"a":' * 50_000, b"1" * 60_000, b'{"pid": ' + b"9" * 5000 + b"}"]
@@ -240,6 +240,17 @@ def test_a_run_directory_that_is_a_file_starts_nothing_and_hurts_nobody(bench: B
     bench.shell("r", "echo >> marks")
     assert bench.finish("after", "exit 3").ending.status == 3
     assert not (bench.place / "marks").exists()
+
+
+def test_a_run_that_can_never_be_claimed_does_not_keep_the_nursery_busy(bench: Bench) -> None:
+    bench.root.mkdir()
+    (bench.root / "r").write_text("not a directory")
+    bench.finish("warm", "true")
+    bench.shell("r", "true")
+    bench.finish("after", "true")
+    nursery = find_nursery()
+    before = read_cpu_s(nursery)
+    assert stays(lambda: read_cpu_s(nursery) - before < 0.08, 0.8)
 
 
 def test_a_run_whose_directory_was_removed_is_settled_once_its_program_ended(bench: Bench) -> None:

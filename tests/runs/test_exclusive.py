@@ -29,7 +29,7 @@ def test_a_run_asked_for_fifty_times_by_one_keeper_starts_once(bench: Bench) -> 
         bench.shell("r", MARK)
     bench.wait_ended("r")
     bench.finish("last", "true")
-    assert stays(lambda: len(bench.wait_mark("marks")) == 1, 0.3)
+    assert stays(lambda: len(bench.wait_mark("marks")) == 1, 0.15)
 
 
 def test_a_run_asked_for_by_many_keepers_in_several_processes_at_once_starts_once(bench: Bench) -> None:
@@ -48,7 +48,7 @@ def test_a_run_asked_for_by_many_keepers_in_several_processes_at_once_starts_onc
     release([bench.spawn_keeper(program) for _ in range(4)])
     for index in range(8):
         assert bench.wait_ended(f"r{index}", 30.0).ending.status == 0
-    assert stays(lambda: len(list_marks(bench.place / "marks")) == 8, 0.3)
+    assert stays(lambda: len(list_marks(bench.place / "marks")) == 8, 0.15)
     assert sorted(list_marks(bench.place / "marks")) == [f"r{index}" for index in range(8)]
 
 
@@ -56,7 +56,7 @@ def test_an_ended_run_asked_for_again_stays_as_it_ended(bench: Bench) -> None:
     ended = bench.finish("r", f"{MARK}; echo first; exit 3")
     bench.shell("r", f"{MARK}; echo second; exit 4")
     bench.finish("after", "true")
-    assert stays(lambda: bench.runs.look("r") == ended, 0.3)
+    assert stays(lambda: bench.runs.look("r") == ended, 0.15)
     assert (bench.runs.read_output("r"), len(bench.wait_mark("marks"))) == ("first\n", 1)
 
 
@@ -65,7 +65,7 @@ def test_a_living_run_asked_for_again_goes_on_undisturbed(bench: Bench) -> None:
     claim = bench.wait_alive("r")
     other = bench.open()
     other.start(bench.order("r", ["sh", "-c", f"{MARK}; exit 4"]))
-    assert stays(lambda: bench.runs.look("r") == Alive(claim), 0.3)
+    assert stays(lambda: bench.runs.look("r") == Alive(claim), 0.15)
     (bench.place / "go").touch()
     assert bench.wait_ended("r").ending.status == 3
     assert len(bench.wait_mark("marks")) == 1
@@ -76,7 +76,7 @@ def test_a_gone_run_asked_for_again_stays_gone(bench: Bench) -> None:
     bench.wait_gone("r")
     bench.shell("r", MARK)
     bench.finish("after", "true")
-    assert stays(lambda: isinstance(bench.runs.look("r"), Gone), 0.3)
+    assert stays(lambda: isinstance(bench.runs.look("r"), Gone), 0.15)
     assert len(bench.wait_mark("marks")) == 1
 
 
@@ -85,7 +85,7 @@ def test_a_forbidden_run_never_starts(bench: Bench) -> None:
     assert bench.runs.look("r") == Gone(None, why="it was cancelled before it started")
     bench.shell("r", MARK)
     bench.finish("after", "true")
-    assert stays(lambda: not (bench.place / "marks").exists(), 0.3)
+    assert stays(lambda: not (bench.place / "marks").exists(), 0.15)
     bench.runs.forbid("r")
     assert bench.runs.look("r") == Gone(None, why="it was cancelled before it started")
 

@@ -181,14 +181,19 @@ def test_a_free_wrapper_that_is_frozen_holds_up_only_what_it_was_handed(bench: B
     first = bench.finish_and_rest("first", "true")
     os.kill(first.claim.pid, signal.SIGSTOP)
     big = {"BIG": "x" * 100_000, "BIGGER": "y" * 100_000, "BIGGEST": "z" * 100_000}
-    bench.runs.start(bench.order("handed", ["sh", "-c", "echo >> marks; exit 3"], big))
+    bench.runs.start(bench.order("large", ["sh", "-c", "exit 5"], big))
+    assert bench.wait_ended("large", 3.0).ending.status == 5, "what it could not take at once went to another"
+    os.kill(bench.runs.look("large").claim.pid, signal.SIGSTOP)  # type: ignore[union-attr]  # it has ended
+    bench.runs.start(bench.order("handed", ["sh", "-c", "echo >> marks; exit 3"]))
     bench.shell("other", "exit 4")
     try:
+        bench.runs.start(bench.order("other", ["sh", "-c", "exit 4"]))  # as the executor asks again
         assert bench.wait_ended("other", 3.0).ending.status == 4
-        bench.runs.start(bench.order("handed", ["sh", "-c", "echo >> marks; exit 3"], big))
+        bench.runs.start(bench.order("handed", ["sh", "-c", "echo >> marks; exit 3"]))
         assert bench.wait_ended("handed", 3.0).ending.status == 3
     finally:
         os.kill(first.claim.pid, signal.SIGCONT)
+        os.kill(bench.runs.look("large").claim.pid, signal.SIGCONT)  # type: ignore[union-attr]  # it has ended
     bench.finish("last", "true")
     assert len(bench.wait_mark("marks")) == 1
 

@@ -75,6 +75,7 @@ def test_a_run_that_found_no_room_for_its_claim_runs_when_there_is(
         ballast.unlink()
     assert ask_until_ended(bench, "r", "echo >> marks; exit 3").ending.status == 3
     assert len(bench.wait_mark("marks")) == 1
+    assert sorted(path.name for path in (bench.root / "r").iterdir()) == ["claim", "exit"], "no drafts are left"
     assert "Z" not in list_children(find_nursery()).values()
 
 
@@ -87,7 +88,7 @@ def test_a_full_disk_costs_words_and_delays_the_ending_but_loses_no_run(small_di
     ballast = fill(bench)
     (bench.place / "full").touch()
     bench.wait_mark("said")
-    assert stays(lambda: isinstance(bench.runs.look("r"), Alive), 0.5)
+    assert stays(lambda: isinstance(bench.runs.look("r"), Alive), 0.3)
     ballast.unlink()
     ended = bench.wait_ended("r")
     assert (ended.ending.status, ended.ending.ended_by) == (3, "exit")
@@ -132,7 +133,7 @@ def test_a_nursery_without_descriptors_starts_the_run_when_it_has_some(bench: Be
     nursery = find_nursery()
     with limited(nursery, resource.RLIMIT_NOFILE, 4):
         bench.shell("r", "echo >> marks; exit 3")
-        assert stays(lambda: bench.runs.look("r") == Unclaimed(), 0.3)
+        assert stays(lambda: bench.runs.look("r") == Unclaimed(), 0.15)
     assert ask_until_ended(bench, "r", "echo >> marks; exit 3").ending.status == 3
     (bench.place / "go").touch()
     assert bench.wait_ended("busy").ending.status == 2
@@ -145,7 +146,7 @@ def test_a_nursery_without_descriptors_goes_on_living(bench: Bench) -> None:
     nursery = find_nursery()
     with limited(nursery, resource.RLIMIT_NOFILE, 4):
         bench.shell("r", "exit 3")
-        assert stays(lambda: list_children(os.getpid()).get(nursery, "Z") != "Z", 0.3)
+        assert stays(lambda: list_children(os.getpid()).get(nursery, "Z") != "Z", 0.15)
 
 
 @pytest.mark.parametrize("room", range(1, 7))

@@ -71,7 +71,7 @@ def test_a_hard_stop_ends_a_wrapper_that_is_stopped_and_deaf(bench: Bench) -> No
     os.kill(claim.pid, signal.SIGSTOP)
     poll_until(lambda: (read_stat(claim.pid) or ("", 0))[0] == "T", "the wrapper is stopped")
     bench.runs.stop("r")
-    assert stays(lambda: bench.runs.look("r") == Alive(claim), 0.3)
+    assert stays(lambda: bench.runs.look("r") == Alive(claim), 0.15)
     bench.runs.stop("r", hard=True)
     assert isinstance(bench.wait_gone("r"), Gone)
     poll_until(lambda: not bench.find_marked("r") and not is_running(claim.pid), "nothing of the run", 3.0)
@@ -95,7 +95,7 @@ def test_stopping_an_ended_run_does_not_touch_what_its_wrapper_runs_now(bench: B
     assert claim.pid == first.claim.pid, "the wrapper was to be the same"
     for _ in range(5):
         bench.runs.stop("first", hard=hard)
-    assert stays(lambda: bench.runs.look("second") == Alive(claim), 0.3)
+    assert stays(lambda: bench.runs.look("second") == Alive(claim), 0.15)
     assert (read_stat(claim.pid) or ("", 0))[0] != "T"
     (bench.place / "go").touch()
     assert bench.wait_ended("second").ending.status == 4
@@ -109,7 +109,7 @@ def test_a_signal_meant_for_the_last_run_does_not_end_this_one(bench: Bench) -> 
     assert claim.pid == first.claim.pid
     for _ in range(100):
         os.kill(claim.pid, signal.SIGTERM)
-    assert stays(lambda: bench.runs.look("second") == Alive(claim), 0.3)
+    assert stays(lambda: bench.runs.look("second") == Alive(claim), 0.15)
     (bench.place / "go").touch()
     assert bench.wait_ended("second").ending.status == 4
 

@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import apsw
 import pytest
 
 from hivekeeper.domain.events import ConvoySubmitted
+from hivekeeper.errors import HiveError, LedgerRefusedError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger, read_head
 from hivekeeper.store.sqlite import SqliteDatabase
@@ -25,7 +27,7 @@ from tests.store.ledger_children import (
     write_for,
     write_until_killed,
 )
-from tests.store.ledger_kit import PERSON, assert_whole, head_of, new_ledger, opened, seize
+from tests.store.ledger_kit import PERSON, assert_whole, head_of, new_ledger, opened
 
 FAIR = 3.0  # nobody waits longer on average than so many times the mean of all
 
@@ -106,8 +108,12 @@ def test_eight_processes_write_at_once_and_all_is_there_and_nobody_starves(tmp_p
     assert assert_whole(path) == sum(counts)
     with opened(path) as ledger, ledger.read() as connection:
         names = {row.name for row in queries.list_convoys(connection)}
+        writers_in_order = [row[0] for row in connection.rows("SELECT who FROM event ORDER BY seq")]
     assert names == {f"{name}-{number}" for name, count in told for number in range(count)}
     assert slowest_against_mean(counts, seconds) <= FAIR, counts
+    # With all others waiting, the last winner is not the next: a plain lock lets it win again 1 time in 5 to 10.
+    again = sum(one == next_ for one, next_ in pairwise(writers_in_order)) / len(writers_in_order)
+    assert again < 0.05, f"{again:.0%} of all writes follow one of the same writer"
 
 
 def test_eight_processes_make_one_ledger_at_the_same_moment(tmp_path: Path) -> None:
@@ -152,6 +158,39 @@ def test_a_read_sees_one_moment_however_long_it_lasts(tmp_path: Path) -> None:
                 assert queries.list_tasks_of_convoy(connection, f"later-{number}") == []
         with ledger.read() as connection:
             assert len(queries.list_convoys(connection)) == 6
+
+
+def test_a_read_inside_a_read_is_not_called_damage(tmp_path: Path) -> None:
+    """A mistake of ours, or nothing at all; but nobody is to restore a backup because of it."""
+    with new_ledger(tmp_path) as ledger:
+        submit_whole(ledger, "a")
+        try:
+            with ledger.read() as outer, ledger.read() as inner:
+                assert read_head(outer) == read_head(inner)
+        except LedgerRefusedError as error:
+            pytest.fail(f"nothing is damaged: {error.what}")
+        except (HiveError, RuntimeError):
+            pass
+        assert head_of(ledger).seq == 3, "and the next read is well"
+
+
+def test_a_thread_whose_first_read_finds_the_file_gone_is_told_in_words(tmp_path: Path) -> None:
+    told: list[BaseException] = []
+
+    def look(ledger: Ledger) -> None:
+        for read in (lambda: head_of(ledger), ledger.version):
+            try:
+                read()
+            except BaseException as error:  # noqa: BLE001 - looked at below
+                told.append(error)
+
+    with new_ledger(tmp_path) as ledger:
+        (tmp_path / "ledger.db").rename(tmp_path / "moved.db")
+        thread = threading.Thread(target=look, args=(ledger,))
+        thread.start()
+        thread.join()
+        (tmp_path / "moved.db").rename(tmp_path / "ledger.db")
+    assert [type(error) for error in told if not isinstance(error, HiveError)] == []
 
 
 def test_reads_never_see_half_a_transaction(tmp_path: Path) -> None:
@@ -255,18 +294,18 @@ def test_the_database_library_is_past_the_bug_that_damages_logs() -> None:
     assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)
 
 
-def test_writers_killed_at_two_hundred_random_moments_lose_nothing_they_said_was_written(tmp_path: Path) -> None:
-    """Two writers at a time, each killed somewhere between its start and its next write; all on one ledger."""
-    path, chance = tmp_path / "ledger.db", random.Random(20261115)  # noqa: S311 - moments, not secrets
-    with new_ledger(tmp_path) as ledger:
-        seize(ledger)
+@pytest.mark.parametrize("seed", range(5))
+def test_writers_killed_at_forty_random_moments_lose_nothing_they_said_was_written(tmp_path: Path, seed: int) -> None:
+    """Four writers at a time, each killed somewhere between its start and its next write; two hundred in all."""
+    path, chance = tmp_path / "ledger.db", random.Random(seed)  # noqa: S311 - moments, not secrets
+    create_ledger(path)
     acknowledged: dict[str, int] = {}
     found: dict[str, int] = {}
-    for round_ in range(100):
+    for round_ in range(10):
         with ExitStack() as stack:
-            writers = [stack.enter_context(child(write_until_killed, path, f"{round_}-{n}")) for n in range(2)]
+            writers = [stack.enter_context(child(write_until_killed, path, f"{round_}-{n}")) for n in range(4)]
             for process, pipe in writers:
-                for _ in range(chance.choice((0, 0, 1, 1, 2, 4))):
+                for _ in range(chance.choice((0, 0, 1, 1, 2))):
                     name, seq = pipe.recv()
                     acknowledged[name] = seq
                 pipe.poll(chance.uniform(0.0, 0.012))  # real time: the moment of death is what varies
@@ -274,11 +313,11 @@ def test_writers_killed_at_two_hundred_random_moments_lose_nothing_they_said_was
             for process, pipe in writers:
                 process.join()
                 acknowledged.update(drain(pipe))
-        with opened(path) as ledger, ledger.read() as connection:  # its opening checks the last thousand events
+        with opened(path) as ledger, ledger.read() as connection:
             found = dict(connection.rows("SELECT subject, seq + 2 FROM event WHERE kind = 'convoy.submitted'"))
             (tasks,) = connection.rows("SELECT count(*) FROM task")[0]
         assert tasks == 2 * len(found), f"round {round_}: half a transaction"
         lost = acknowledged.items() - found.items()
         assert not lost, f"round {round_}: acknowledged and lost"
-    assert len(acknowledged) > 100
-    assert assert_whole(path) == 1 + 3 * len(found)
+    assert len(acknowledged) > 20
+    assert assert_whole(path) == 3 * len(found)

@@ -106,7 +106,7 @@ def test_somebody_elses_database_is_refused(tmp_path: Path, mode: str, applicati
     refuse(path, ForeignLedgerError)
 
 
-@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize("mode", ["delete", "persist", "wal"])  # `persist` leaves a journal beside the file
 def test_making_a_hive_leaves_somebody_elses_database_alone(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "ledger.db"
     tamper(path, f"PRAGMA journal_mode = {mode}", "CREATE TABLE bookmarks (url)", "PRAGMA user_version = 0")
@@ -294,6 +294,29 @@ def test_a_refused_ledger_is_not_written_to_even_when_a_crash_left_a_log_beside_
 ) -> None:
     crash_with_a_log(path, statement)
     refuse(path, error)
+
+
+@pytest.mark.parametrize("statement", ["PRAGMA user_version = 999", "DELETE FROM event WHERE seq = 900"])
+def test_making_a_hive_where_one_is_refused_writes_nothing_even_when_a_crash_left_a_log_beside_it(
+    path: Path, statement: str
+) -> None:
+    crash_with_a_log(path, statement)
+    before = fingerprint(path)
+    with contextlib.suppress(LedgerRefusedError):
+        create_ledger(path)
+    assert fingerprint(path) == before
+
+
+def test_a_stray_journal_beside_a_whole_ledger_costs_at_most_what_the_advice_says(path: Path) -> None:
+    """Whoever is told to type `hive init` is helped by it."""
+    path.with_name("ledger.db-journal").touch()
+    try:
+        open_ledger(path).close()
+    except LedgerRefusedError as error:
+        if "hive init" in error.advice:
+            create_ledger(path)
+    with opened(path) as ledger:
+        assert head_of(ledger).seq == EVENTS
 
 
 def test_a_crash_that_left_a_log_beside_a_whole_ledger_costs_nothing(path: Path) -> None:

@@ -125,6 +125,8 @@ Verdict = Start | NoteStarted | NoteEnded | NoteLost | Forbid | Stop | KillLefto
 
 def decide_run(state: RunState, look: Look, *, intended_here: bool, kill: bool) -> Verdict:
     """Decide what a look means for an open run. `intended_here`: its intent was written in this boot."""
+    if state not in (RunState.INTENDED, RunState.RUNNING):
+        return Wait()
     match look:
         case Ended(claim, ending):
             return NoteEnded(claim, ending)

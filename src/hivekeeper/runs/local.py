@@ -5,6 +5,7 @@ look at any run, whoever started it.
 """
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -14,8 +15,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, ParamSpec, Protocol, TypeVar
 
 from hivekeeper.clock import to_text
 from hivekeeper.domain.run import Alive, Claim, Ended, Ending, Gone, Look, Order, Unclaimed
@@ -60,6 +62,24 @@ class Runs(Protocol):
         ...
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_words(act: Callable[P, R]) -> Callable[P, R]:
+    """Say a shortage (descriptors, memory, disk) as one: whoever asks again later gets the truth, never a guess."""
+
+    @wraps(act)
+    def acting(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return act(*args, **kwargs)
+        except OSError as error:
+            what = f"Runs cannot be looked after just now: {error.strerror or error}."
+            raise UnavailableError(what, advice="Check disk space, memory and limits (ulimit -a).") from error
+
+    return acting
+
+
 class LocalRuns:
     """Runs as processes of this machine."""
 
@@ -72,6 +92,7 @@ class LocalRuns:
         self._nursery_output = -1
         self._lock = threading.Lock()
         self._watched: dict[tuple[int, int], int] = {}
+        self._watch_lock = threading.Lock()
         self._claims: dict[str, Claim] = {}
         self._epoll = select.epoll()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -80,6 +101,7 @@ class LocalRuns:
         self._watcher = threading.Thread(target=self._watch, name="runs", daemon=True)
         self._watcher.start()
 
+    @_in_words
     def start(self, order: Order) -> None:
         request = {
             "run": order.run,
@@ -104,6 +126,7 @@ class LocalRuns:
         what = "The process that starts runs dies as soon as it is started."
         raise UnavailableError(what, advice="Check memory and process limits (ulimit -u), then start the hive again.")
 
+    @_in_words
     def look(self, run: str, known: Claim | None = None) -> Look:
         directory = f"{self._root}/{run}"
         claim = self._claims.get(run)
@@ -125,6 +148,7 @@ class LocalRuns:
             return Ended(claim, ending)
         return Gone(claim, self._find_leftovers(run))
 
+    @_in_words
     def stop(self, run: str, *, hard: bool = False) -> None:
         look = self.look(run)
         if isinstance(look, Alive) and not hard and _touch(f"{self._root}/{run}/kill"):
@@ -137,13 +161,17 @@ class LocalRuns:
                 _send(look.claim.pid, signal.SIGKILL)
             _send(look.claim.pid, signal.SIGCONT)
 
+    @_in_words
     def forbid(self, run: str) -> None:
         wrapper.write_claim(f"{self._root}/{run}", json.loads(_FORBIDDEN))
 
+    @_in_words
     def kill_leftovers(self, pids: tuple[int, ...]) -> None:
         for pid in pids:
+            wrapper.kill_tree(pid)
             _send(pid, signal.SIGKILL)
 
+    @_in_words
     def read_output(self, run: str, tail_bytes: int = 4000) -> str:
         return _read(f"{self._root}/{run}/output", tail_bytes=tail_bytes) or ""
 
@@ -166,7 +194,7 @@ class LocalRuns:
         environment = {"PATH": os.environ.get("PATH", os.defpath)}
         self._root.mkdir(parents=True, exist_ok=True)
         # Its complaints go to a file: wrappers outlive us, and must not hold open the terminal or pipe we speak to.
-        with (self._root / "nursery.log").open("ab") as complaints:
+        with self._open_log() as complaints:
             self._nursery = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
                 argv,
                 stdin=subprocess.PIPE,
@@ -181,6 +209,12 @@ class LocalRuns:
         os.set_blocking(self._nursery_output, False)
         self._epoll.register(self._nursery_output, select.EPOLLIN)
 
+    def _open_log(self) -> BinaryIO:
+        try:
+            return (self._root / "nursery.log").open("ab")
+        except OSError:  # a full disk: better no complaints than no runs
+            return Path(os.devnull).open("ab")
+
     def _close_nursery(self) -> None:
         """Let the nursery leave; its wrappers finish what they have."""
         if self._nursery is not None:
@@ -193,7 +227,11 @@ class LocalRuns:
             self._nursery = None
 
     def _is_alive(self, pid: int, start_ticks: int) -> bool:
-        key = (pid, start_ticks)
+        with self._watch_lock:
+            return self._is_watched_alive((pid, start_ticks))
+
+    def _is_watched_alive(self, key: tuple[int, int]) -> bool:
+        pid, start_ticks = key
         if key not in self._watched:
             try:
                 descriptor = os.pidfd_open(pid)
@@ -222,14 +260,23 @@ class LocalRuns:
                     with contextlib.suppress(BlockingIOError):
                         if not os.read(descriptor, 1 << 16):
                             self._epoll.unregister(descriptor)
+                else:
+                    self._let_go(descriptor)
             self._on_change()
+
+    def _let_go(self, descriptor: int) -> None:
+        """Close the pidfd of a wrapper that is dead; a later look finds no such process."""
+        with self._watch_lock:
+            for key, watched in list(self._watched.items()):
+                if watched == descriptor:
+                    os.close(self._watched.pop(key))
 
     def _find_leftovers(self, run: str) -> tuple[int, ...]:
         marker = f"HIVE_RUN={self._hive}/{run}".encode()
         found = []
         for process in Path("/proc").iterdir():
             if process.name.isdigit():
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                     environ = (process / "environ").read_bytes()
                     if marker in environ.split(b"\0") and wrapper.read_start_ticks(int(process.name)) is not None:
                         found.append(int(process.name))
@@ -259,8 +306,10 @@ def _read(path: str, *, tail_bytes: int = 1 << 16) -> str | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError:
-        return ""
+    except OSError as error:
+        if error.errno in _NOT_A_FILE:
+            return ""
+        raise  # out of descriptors, say: what is there must not be taken for nothing
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
@@ -297,12 +346,13 @@ def _to_ending(text: str | None) -> Ending | None:
             "ended_by": str(by),
             "output_bytes": int(size),
             "at": int() | float() as at,
-        } as all_ if abs(status) < _LARGEST_STATUS and 0 <= size < _LARGEST_INTEGER and 0 <= at < _LATEST_S:
+        } if abs(status) < _LARGEST_STATUS and 0 <= size < _LARGEST_INTEGER and 0 <= at < _LATEST_S:
             return Ending(int(status), by, int(size), to_text(at), problem=str(value.get("problem", "")))
         case _:
             return None
 
 
+_NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENODEV)
 _LARGEST_PID = 1 << 31
 _LARGEST_INTEGER = 1 << 63
 _LARGEST_STATUS = 1 << 16

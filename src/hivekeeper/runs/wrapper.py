@@ -38,6 +38,9 @@ _FREE_WRAPPERS_LEAVE_AFTER_S = 5.0
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CHUNK = 1 << 16
+_LARGEST_HANDED_ON = 1 << 16  # what a socket surely takes at once; more is given to a new wrapper as it is forked
+_LONGEST_WAIT_MS = 3_600_000.0  # poll() takes no year
+_TWO = 2
 
 
 def read_boot_id() -> str:
@@ -47,20 +50,29 @@ def read_boot_id() -> str:
 
 
 def read_start_ticks(pid: int) -> int | None:
-    """Tell when a process started, in ticks since boot; None when there is no such process or it is a zombie."""
+    """Tell when a process started, in ticks since boot; None when there is no such process or it is dead."""
+    fields = _read_stat(pid)
+    return None if fields is None else int(fields[19])
+
+
+def _read_stat(pid: int | str) -> list[bytes] | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The second field is the name in brackets and may itself hold blanks and brackets.
             fields = file.read().rpartition(b")")[2].split()
+        # A program whose first thread has ended looks like a zombie while its other threads live.
+        is_dead = fields[0] in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) < _TWO
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    return None if is_dead else fields
 
 
 def write_claim(directory: str, claim: dict[str, object]) -> bool:
     """Claim a run for good; False when somebody has."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     draft = f"{directory}/claim.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(draft)  # of a process that had our pid, or of our own last try on a full disk
     _write(draft, claim)
     return _rename_new(draft, f"{directory}/claim")
 
@@ -68,7 +80,7 @@ def write_claim(directory: str, claim: dict[str, object]) -> bool:
 def _rename_new(draft: str, name: str) -> bool:
     """Give a complete file its name unless the name is taken; the draft is gone either way."""
     # Not link and unlink: every unlinked inode slows ext4's next allocations down for seconds (20 % of a run).
-    if libc.renameat2(_AT_FDCWD, draft.encode(), _AT_FDCWD, name.encode(), _RENAME_NOREPLACE) == 0:
+    if libc.renameat2(_AT_FDCWD, os.fsencode(draft), _AT_FDCWD, os.fsencode(name), _RENAME_NOREPLACE) == 0:
         return True
     if ctypes.get_errno() != errno.EEXIST:  # a file system without this call
         with contextlib.suppress(FileExistsError):
@@ -108,14 +120,8 @@ def _signal(pid: int, number: int) -> None:
 def _descendants(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if fields[0] != b"Z":
-                children.setdefault(int(fields[1]), []).append(int(name))
+        if name.isdigit() and (fields := _read_stat(name)) is not None:
+            children.setdefault(int(fields[1]), []).append(int(name))
     found, todo = [], [root]
     while todo:
         for pid in children.get(todo.pop(), ()):
@@ -135,26 +141,38 @@ def _tree_memory(root: int) -> int:
 class _Watch:
     """Follows one started command to its end."""
 
-    def __init__(self, child: int, output_pipe: int, directory: str, limits: dict[str, float | None]) -> None:
-        self.child = child
-        self.pipe = output_pipe
+    def __init__(self, request: dict[str, object], directory: str) -> None:
+        """Start the command. Every descriptor that following it takes is there before it begins."""
         self.directory = directory
+        self.limits: dict[str, float | None] = request["limits"]  # type: ignore[assignment]
         self.file: int | None = None
-        self.limits = limits
         self.output_bytes = 0
         self.ended_by = "exit"
-        self.started = self.heard = self.sampled = time.monotonic()
         self.kill_at: float | None = None
-        self.wake, self.wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        opened: list[int] = []
+        try:
+            opened += os.pipe2(os.O_CLOEXEC)
+            opened += os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            opened.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))  # keeps a place for the child's own
+            self.pipe, output, self.wake, self.wake_write, spare = opened
+            os.set_blocking(self.pipe, False)
+            self.child = _spawn(request, output)
+        except BaseException:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+        os.close(output)
+        os.close(spare)
+        self.child_descriptor = os.pidfd_open(self.child)
+        self.started = self.heard = self.sampled = time.monotonic()
 
     def follow(self) -> int:
         """Wait for the command's end, copying output and holding limits; give its wait status."""
         # The signal only wakes; whether it is meant for this run its directory says, before the first wait too.
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-        child_descriptor = os.pidfd_open(self.child)
         poll = select.poll()
-        for descriptor in (child_descriptor, self.wake, self.pipe):
+        for descriptor in (self.child_descriptor, self.wake, self.pipe):
             poll.register(descriptor, select.POLLIN)
         self._obey()
         while True:
@@ -164,7 +182,7 @@ class _Watch:
                 self._obey()
             if self.pipe in ready and not self._copy_output():
                 poll.unregister(self.pipe)
-            if child_descriptor in ready:
+            if self.child_descriptor in ready:
                 break
             self._hold_limits()
         _, status = os.waitpid(self.child, 0)
@@ -172,7 +190,7 @@ class _Watch:
             pass
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
-        for descriptor in (child_descriptor, self.wake, self.wake_write, self.pipe):
+        for descriptor in (self.child_descriptor, self.wake, self.wake_write, self.pipe):
             os.close(descriptor)
         if self.file is not None:
             os.close(self.file)
@@ -206,7 +224,7 @@ class _Watch:
     def _wait_ms(self) -> float | None:
         now = time.monotonic()
         moments = [self.kill_at] if self.kill_at is not None else self._deadlines()
-        return max(0.0, min(moments) - now) * 1000 + 1 if moments else None
+        return min(max(0.0, min(moments) - now) * 1000 + 1, _LONGEST_WAIT_MS) if moments else None
 
     def _deadlines(self) -> list[float]:
         wall, silence, memory = (self.limits.get(name) for name in ("wall_s", "silence_s", "memory_bytes"))
@@ -264,8 +282,22 @@ def _spawn(request: dict[str, object], output: int) -> int:
         (os.POSIX_SPAWN_DUP2, output, 1),
         (os.POSIX_SPAWN_DUP2, output, 2),
     ]
-    signals = [signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD, signal.SIGHUP]
-    return os.posix_spawnp(argv[0], argv, environment, file_actions=actions, setpgroup=0, setsigdef=signals)
+    problem: OSError | None = None
+    for path in _candidates(argv[0], environment):
+        try:
+            return os.posix_spawn(
+                path, argv, environment, file_actions=actions, setpgroup=0, setsigdef=_SIGNALS, setsigmask=()
+            )
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            problem = error if problem is None or isinstance(error, PermissionError) else problem
+    raise problem or FileNotFoundError(errno.ENOENT, "there is no such command", argv[0])
+
+
+def _candidates(command: str, environment: dict[str, str]) -> list[str]:
+    """Say where a command may be: the path of the run's own environment counts, not ours."""
+    if "/" in command:
+        return [command]
+    return [f"{directory}/{command}" for directory in os.get_exec_path(environment)]
 
 
 def run(request: dict[str, object], tell: int) -> None:
@@ -274,18 +306,12 @@ def run(request: dict[str, object], tell: int) -> None:
     if not write_claim(directory, {**identity, "at": time.time()}):
         return
     _tell(tell, {"run": request["run"], "pid": identity["pid"]})
-    pipe_read, pipe_write = os.pipe2(os.O_CLOEXEC)
-    os.set_blocking(pipe_read, False)
     ending: dict[str, object]
     try:
-        child = _spawn(request, pipe_write)
-    except (OSError, ValueError) as error:
-        os.close(pipe_read)
-        os.close(pipe_write)
+        watch = _Watch(request, directory)
+    except (OSError, ValueError, TypeError, IndexError) as error:
         ending = {"status": 127, "ended_by": "could-not-start", "output_bytes": 0, "problem": str(error)}
     else:
-        os.close(pipe_write)
-        watch = _Watch(child, pipe_read, directory, request["limits"])  # type: ignore[arg-type]
         status = os.waitstatus_to_exitcode(watch.follow())
         ending = {"status": status, "ended_by": watch.ended_by, "output_bytes": watch.output_bytes}
         ending["survivors"] = _reap_rest()
@@ -326,7 +352,7 @@ def _be_wrapper(first: bytes, channel: socket.socket, tell: int) -> None:
     identity.update(pid=os.getpid(), start_ticks=read_start_ticks(os.getpid()))
     lines = channel.makefile("rb")
     line = first
-    while line:
+    while line.endswith(b"\n"):  # half a line is a nursery's last word
         run(json.loads(line), tell)
         try:
             channel.sendall(b".")
@@ -339,8 +365,9 @@ class _Nursery:
     """Forks wrappers and hands runs to those that are free."""
 
     def __init__(self) -> None:
-        self.free: list[socket.socket] = []
+        self.free: list[tuple[socket.socket, float]] = []
         self.all: dict[int, socket.socket] = {}
+        self.handed: dict[int, bytes] = {}
         self.poll = select.poll()
 
     def serve(self) -> None:
@@ -348,11 +375,7 @@ class _Nursery:
         self.poll.register(0, select.POLLIN)
         rest = b""
         while True:
-            ready = self.poll.poll(_FREE_WRAPPERS_LEAVE_AFTER_S * 1000 if self.free else None)
-            if not ready:
-                while self.free:
-                    self._forget(self.free[-1])
-            for descriptor, _ in ready:
+            for descriptor, _ in self.poll.poll(self._send_away_idle()):
                 if descriptor == 0:
                     chunk = os.read(0, 1 << 20)
                     if not chunk:
@@ -363,46 +386,67 @@ class _Nursery:
                 elif descriptor in self.all:
                     self._hear(self.all[descriptor])
 
+    def _send_away_idle(self) -> float | None:
+        """Let go of who has been free for long; tell how long to wait for the next to be."""
+        now = time.monotonic()
+        while self.free and now - self.free[0][1] >= _FREE_WRAPPERS_LEAVE_AFTER_S:
+            self._forget(self.free.pop(0)[0])
+        return (_FREE_WRAPPERS_LEAVE_AFTER_S - (now - self.free[0][1])) * 1000 + 1 if self.free else None
+
     def _hear(self, channel: socket.socket) -> None:
         try:
             heard = channel.recv(64)
+        except BlockingIOError:  # the news was of another that had this number
+            return
         except OSError:
             heard = b""
         if heard:
-            self.free.append(channel)
-        else:
-            self._forget(channel)
-            _tell(1, {"gone": True})
+            self.handed.pop(channel.fileno(), None)
+            self.free.append((channel, time.monotonic()))
+            return
+        line = self.handed.get(channel.fileno())
+        self._forget(channel)
+        _tell(1, {"gone": True})
+        if line is not None:  # it may have died before it claimed; if not, asking again comes to nothing
+            self._hand_on(line)
 
     def _forget(self, channel: socket.socket) -> None:
         self.poll.unregister(channel.fileno())
         del self.all[channel.fileno()]
-        if channel in self.free:
-            self.free.remove(channel)
+        self.handed.pop(channel.fileno(), None)
+        self.free = [pair for pair in self.free if pair[0] is not channel]
         channel.close()
 
     def _hand_on(self, line: bytes) -> None:
-        while self.free:
-            channel = self.free.pop()
+        while self.free and len(line) <= _LARGEST_HANDED_ON:
+            channel, _ = self.free.pop()
             try:
-                channel.sendall(line)
+                if channel.send(line) == len(line):
+                    self.handed[channel.fileno()] = line
+                    return
             except OSError:
-                self._forget(channel)
-            else:
-                return
+                pass
+            self._forget(channel)  # dead, or too stiff to take a line
+        try:
+            self._fork(line)
+        except OSError as error:  # no more processes or descriptors: the keeper asks again
+            _tell(1, {"run": json.loads(line)["run"], "problem": str(error)})
+
+    def _fork(self, line: bytes) -> None:
         ours, theirs = socket.socketpair()
         try:
             pid = os.fork()
-        except OSError as error:  # no more processes: the keeper asks again
-            _tell(1, {"run": json.loads(line)["run"], "problem": str(error)})
+        except OSError:
             ours.close()
             theirs.close()
-            return
+            raise
         if pid == 0:
             ours.close()
             self._become_wrapper(line, theirs)
         theirs.close()
+        ours.settimeout(0)
         self.all[ours.fileno()] = ours
+        self.handed[ours.fileno()] = line
         self.poll.register(ours.fileno(), select.POLLIN)
 
     def _become_wrapper(self, line: bytes, theirs: socket.socket) -> None:
@@ -424,6 +468,12 @@ class _Nursery:
 
 def main() -> None:
     """Be the nursery until standard input is closed."""
+    # Whatever the keeper blocked or ignored is not for those we start.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a keeper that is gone is an error to be caught, not our end
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # wrappers are nobody's to wait for: their exit record speaks
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the keeper
     identity["boot_id"] = read_boot_id()
@@ -432,6 +482,7 @@ def main() -> None:
     _Nursery().serve()
 
 
+_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 libc = ctypes.CDLL(None, use_errno=True)
 identity: dict[str, object] = {}
 
