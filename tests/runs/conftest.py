@@ -105,8 +105,9 @@ def list_nurseries(parent: int) -> list[int]:
 
 def find_nursery(parent: int | None = None) -> int:
     """Find the one process that forks wrappers for a process, this one unless told."""
-    (found,) = list_nurseries(parent or os.getpid())
-    return found
+    # For a moment after its start a process has no command line yet.
+    poll_until(lambda: len(list_nurseries(parent or os.getpid())) == 1, "one nursery", 3.0)
+    return list_nurseries(parent or os.getpid())[0]
 
 
 def list_descriptors(pid: int | None = None) -> list[int]:

@@ -276,6 +276,7 @@ def test_a_run_whose_directory_was_removed_is_stopped_or_the_stopping_says_why_n
 def test_a_run_whose_directory_was_removed_is_not_lost_while_its_program_lives(bench: Bench) -> None:
     bench.shell("r", "exec sleep 60")
     known = bench.wait_alive("r")  # as the ledger remembers it
+    poll_until(lambda: bool(bench.find_marked("r")), "its program")
     shutil.rmtree(bench.root / "r")
     bench.reopen()  # another keeper, with nothing in memory
     verdict = decide_run(RunState.RUNNING, bench.runs.look("r", known), intended_here=True, kill=False)

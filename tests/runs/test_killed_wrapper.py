@@ -64,7 +64,7 @@ def test_leftovers_of_one_run_are_not_those_of_another_whose_name_begins_alike(b
     os.kill(claim.pid, signal.SIGKILL)
     settle(bench, "r1")
     assert bench.runs.look("r10") == Alive(longer)
-    assert bench.find_marked("r10") != []
+    poll_until(lambda: bool(bench.find_marked("r10")), "the other run's program")
 
 
 def test_leftovers_of_another_hive_with_the_same_run_are_left_alone(bench: Bench) -> None:

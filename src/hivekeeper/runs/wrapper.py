@@ -72,8 +72,13 @@ def write_claim(directory: str, claim: dict[str, object]) -> bool:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     draft = f"{directory}/claim.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(draft)  # of a process that had our pid, or of our own last try on a full disk
-    _write(draft, claim)
+        os.unlink(draft)  # of a process that had our pid
+    try:
+        _write(draft, claim)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise
     return _rename_new(draft, f"{directory}/claim")
 
 
@@ -408,7 +413,7 @@ class _Nursery:
         self._forget(channel)
         _tell(1, {"gone": True})
         if line is not None:  # it may have died before it claimed; if not, asking again comes to nothing
-            self._hand_on(line)
+            self._hand_on(line, once_more=False)
 
     def _forget(self, channel: socket.socket) -> None:
         self.poll.unregister(channel.fileno())
@@ -417,22 +422,24 @@ class _Nursery:
         self.free = [pair for pair in self.free if pair[0] is not channel]
         channel.close()
 
-    def _hand_on(self, line: bytes) -> None:
+    def _hand_on(self, line: bytes, *, once_more: bool = True) -> None:
+        """Give a line to a free wrapper or a new one; one that dies over it is followed by one other, no more."""
         while self.free and len(line) <= _LARGEST_HANDED_ON:
             channel, _ = self.free.pop()
             try:
                 if channel.send(line) == len(line):
-                    self.handed[channel.fileno()] = line
+                    self.handed.update({channel.fileno(): line} if once_more else {})
                     return
             except OSError:
                 pass
             self._forget(channel)  # dead, or too stiff to take a line
         try:
-            self._fork(line)
+            descriptor = self._fork(line)
+            self.handed.update({descriptor: line} if once_more else {})
         except OSError as error:  # no more processes or descriptors: the keeper asks again
             _tell(1, {"run": json.loads(line)["run"], "problem": str(error)})
 
-    def _fork(self, line: bytes) -> None:
+    def _fork(self, line: bytes) -> int:
         ours, theirs = socket.socketpair()
         try:
             pid = os.fork()
@@ -446,8 +453,8 @@ class _Nursery:
         theirs.close()
         ours.settimeout(0)
         self.all[ours.fileno()] = ours
-        self.handed[ours.fileno()] = line
         self.poll.register(ours.fileno(), select.POLLIN)
+        return ours.fileno()
 
     def _become_wrapper(self, line: bytes, theirs: socket.socket) -> None:
         code = 1
