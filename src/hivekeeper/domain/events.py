@@ -434,12 +434,12 @@ REQUESTS: frozenset[type[Body]] = frozenset(
 )  # fmt: skip
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encode_body(body: Body) -> str:
     """Write a body's fields as JSON."""
-    return _encode({name: getattr(body, name) for name in body.names})
+    return encode_json({name: getattr(body, name) for name in body.names})
 
 
 def decode_body(kind: str, data: str) -> Body:

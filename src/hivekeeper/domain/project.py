@@ -4,7 +4,6 @@ A change says which row, which values, and from which states the row may come; t
 change that meets no row. So an illegal transition cannot be written, whoever forgot to check.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -67,10 +66,6 @@ def _move(table: str, key: Row, state: StrEnum, **values: Value) -> Update:
     return Update(table, key, {"state": state.value, **values}, sources_of(state))
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def project(event: e.Event) -> tuple[Change, ...]:
     """Tell what an event changes in the tables."""
     room = _ROOMS.get(event.body.kind.partition(".")[0], _project_rest)
@@ -91,10 +86,10 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
                 "task": b.task,
                 "attempt": b.attempt,
                 "repo": b.repo,
-                "argv": _json(b.argv),
+                "argv": e.encode_json(b.argv),
                 "directory": b.directory,
-                "environment": _json(b.environment),
-                "limits": _json(b.limits),
+                "environment": e.encode_json(b.environment),
+                "limits": e.encode_json(b.limits),
                 "boot_id": b.boot_id,
                 "state": RunState.INTENDED.value,
                 "intended_at": at,
@@ -206,7 +201,7 @@ def _add_task(event: e.Event, b: e.TaskAdded) -> tuple[Change, ...]:
         "attempts_allowed": b.attempts_allowed,
         "output": b.output,
         "idempotent": int(b.idempotent),
-        "limits": _json(b.limits),
+        "limits": e.encode_json(b.limits),
         "state": TaskState.PENDING.value,
         "position": event.seq,
         "added_at": event.occurred_at,

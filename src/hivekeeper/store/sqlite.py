@@ -34,6 +34,7 @@ _WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
     "busy_timeout": _PATIENCE_MS,  # a backstop: the turnstile keeps writers apart, checkpoints may be in the way
     "wal_autocheckpoint": 4000,  # 16 MB of log between write-backs: a quarter of the write-back cost a commit
     "trusted_schema": 0,
+    "cache_size": -8000,  # 8 MB: the pages a busy hive writes to stay in memory
 }
 _READ_PRAGMAS: Final[Mapping[str, str | int]] = {"busy_timeout": _PATIENCE_MS, "trusted_schema": 0, "query_only": 1}
 

@@ -22,7 +22,6 @@ CREATE TABLE event (
   epoch INTEGER NOT NULL,
   hash TEXT NOT NULL
 );
-CREATE INDEX event_by_subject ON event (subject, seq);
 
 -- An observation, not a projection: overwritten, never in the log, never replayed.
 CREATE TABLE heartbeat (
