@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from hivekeeper.domain.run import Alive, Ended
-from tests.runs.conftest import Bench, find_nursery, is_running, list_nurseries, poll_until, stays, wait_dead
+from tests.runs.conftest import Bench, find_nursery, is_running, poll_until, stays, wait_dead
 
 WAIT_FOR_GO = "while [ ! -e go ]; do sleep 0.02; done"
 
@@ -109,8 +109,9 @@ def test_runs_survive_the_nursery_and_the_next_start_works(bench: Bench) -> None
 def test_a_nursery_killed_again_and_again_loses_nothing_that_is_asked_for_again(bench: Bench) -> None:
     for index in range(8):
         bench.shell(f"r{index}", f"echo r{index} >> marks; exit {index}")
-        os.kill(find_nursery(), signal.SIGKILL)
-        poll_until(lambda: not list_nurseries(os.getpid()), "the nursery's end")
+        nursery = find_nursery()
+        os.kill(nursery, signal.SIGKILL)
+        wait_dead(nursery)
     for index in range(8):
         bench.shell(f"r{index}", f"echo r{index} >> marks; exit {index}")
         assert bench.wait_ended(f"r{index}").ending.status == index

@@ -86,10 +86,13 @@ def test_silence_ends_a_run_at_its_limit_and_not_before(bench: Bench) -> None:
     assert 0.6 <= duration_s(ended) < 3.0
 
 
-def test_a_program_that_keeps_talking_is_not_silent(bench: Bench) -> None:
-    ended = bench.finish("r", "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done; exit 8", silence_s=1.0)
+def test_a_program_that_keeps_talking_and_keeps_within_its_other_limits_goes_on(bench: Bench) -> None:
+    script = "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done; exit 8"
+    ended = bench.finish("r", script, silence_s=1.0, wall_s=60.0, memory_bytes=100 << 20, output_bytes=12)
     assert (ended.ending.status, ended.ending.ended_by) == (8, "exit")
-    assert duration_s(ended) >= 1.2
+    assert duration_s(ended) >= 1.2, (
+        "longer than the silence it is allowed, and than a look at its memory takes to come"
+    )
 
 
 def test_a_program_that_closed_its_output_is_silent(bench: Bench) -> None:
@@ -102,11 +105,6 @@ def test_the_memory_limit_counts_the_whole_tree(bench: Bench) -> None:
     ended = bench.finish("r", f"{hog} & {hog} & wait", memory_bytes=100 << 20, grace_s=60.0)
     assert ended.ending.ended_by == "memory"
     assert duration_s(ended) < 6.0, "it is not asked politely: memory does not wait"
-
-
-def test_a_run_within_its_memory_goes_on(bench: Bench) -> None:
-    ended = bench.finish("r", "sleep 1.3; exit 2", memory_bytes=100 << 20)
-    assert (ended.ending.status, ended.ending.ended_by) == (2, "exit")
 
 
 def test_a_program_that_ignores_the_polite_signal_is_killed_after_its_grace(bench: Bench) -> None:

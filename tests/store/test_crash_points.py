@@ -52,7 +52,7 @@ def list_points(path: Path, script: str) -> list[tuple[str, int]]:
         (call, number)
         for call in CALLS
         for number in range(1, counts[call] + 1)
-        if call != "pwrite64" or number <= 4 or number % 20 == 0 or number == counts[call]
+        if call != "pwrite64" or number <= 4 or number % 30 == 0 or number == counts[call]
     ]
     assert len(points) >= 10, points
     return points

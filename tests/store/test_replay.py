@@ -286,7 +286,7 @@ class Histories(RuleBasedStateMachine):
 
 
 TestReplay = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")(Histories.TestCase)
-TestReplay.settings = settings(max_examples=80, stateful_step_count=60, derandomize=True)
+TestReplay.settings = settings(max_examples=60, stateful_step_count=60, derandomize=True)
 
 
 def test_random_histories_have_nearly_every_kind_of_event_in_them() -> None:
