@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from hivekeeper.cli.render import clean, console
 from hivekeeper.domain.states import ConvoyState
@@ -76,18 +77,20 @@ class _display:  # noqa: N801 - used as a context manager only
         if self._progress:
             self._progress.stop()
 
+    def _say(self, line: str) -> None:
+        if self._progress:
+            self._progress.console.print(Text(line))  # as text: brackets in an agent's words are no markup
+        else:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+
     def _show(self, connection: Connection, seen: int) -> int:
         """Say what is new; tell up to which event."""
         events = read_events(connection, seen, 10_000)
         for event in events:
             if type(event.body) in NOTABLE:
-                (self._progress.console.print if self._progress else _say)(clean(say_event(event)))
+                self._say(clean(say_event(event)))
         if self._progress and self._convoy is not None and (row := queries.find_convoy(connection, self._convoy)):
             view = summarise(connection, row)
             self._progress.update(self._bar, total=view["tasks"], completed=view["complete"])
         return events[-1].seq if events else seen
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
