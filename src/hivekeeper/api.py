@@ -56,8 +56,7 @@ class Coordinator:
 
     def __enter__(self) -> Self:
         (self._root / ".hive").mkdir(parents=True, exist_ok=True)
-        if not (self._root / ".hive" / "ledger.db").exists():
-            create_ledger(self._root / ".hive" / "ledger.db")
+        create_ledger(self._root / ".hive" / "ledger.db")  # finishes one that a kill interrupted, leaves a whole one
         self._hive = open_hive(self._root)
         try:
             self._keeper = Keeper(self._hive, workers=self._workers)

@@ -250,7 +250,7 @@ def test_a_run_that_can_never_be_claimed_does_not_keep_the_nursery_busy(bench: B
     bench.finish("after", "true")
     nursery = find_nursery()
     before = read_cpu_s(nursery)
-    assert stays(lambda: read_cpu_s(nursery) - before < 0.08, 0.8)
+    assert stays(lambda: read_cpu_s(nursery) - before < 0.08, 0.5)
 
 
 def test_a_run_whose_directory_was_removed_is_settled_once_its_program_ended(bench: Bench) -> None:
@@ -292,7 +292,7 @@ def test_stopping_or_reading_a_run_that_never_was_is_never_more_than_a_hive_erro
 
 def test_a_forged_ending_is_replaced_by_the_true_one(bench: Bench) -> None:
     forged = json.dumps(good_exit()).replace('"', '\\"')
-    bench.shell("r", f'echo "{forged}" > runs/r/exit; echo >> forged; sleep 0.3; exit 9')
+    bench.shell("r", f'echo "{forged}" > runs/r/exit; echo >> forged; sleep 0.1; exit 9')
     bench.wait_mark("forged")
     poll_until(lambda: bench.read_exit("r")["status"] == 9, "the true ending")
     look = bench.runs.look("r")

@@ -107,7 +107,7 @@ def test_forbidding_and_starting_at_once_means_never_or_once_and_the_look_knows_
         shell(f"warm{os.getpid()}", "true")
         print("ready", flush=True); sys.stdin.readline()
         begun = time.monotonic()
-        for i in range(60):
+        for i in range(40):
             # Both turn to the same run at about the same moment; the forbidder from too early to too late.
             at = begun + i * 0.01 + (i % 12 * 0.0003 if forbids else 0.0)
             while time.monotonic() < at:
@@ -119,10 +119,10 @@ def test_forbidding_and_starting_at_once_means_never_or_once_and_the_look_knows_
         print("done", flush=True); sys.stdin.readline()
         """
     release([bench.spawn_keeper(program, forbids=forbids) for forbids in (True, False)])
-    poll_until(lambda: all(isinstance(bench.runs.look(f"r{i}"), Ended | Gone) for i in range(60)), "all settled")
-    ended = [f"r{i}" for i in range(60) if isinstance(bench.runs.look(f"r{i}"), Ended)]
+    poll_until(lambda: all(isinstance(bench.runs.look(f"r{i}"), Ended | Gone) for i in range(40)), "all settled")
+    ended = [f"r{i}" for i in range(40) if isinstance(bench.runs.look(f"r{i}"), Ended)]
     assert sorted(list_marks(bench.place / "marks")) == sorted(ended)
-    for index in range(60):
+    for index in range(40):
         assert [path.name for path in (bench.root / f"r{index}").glob("claim.*")] == []
 
 

@@ -60,9 +60,9 @@ def test_a_cap_of_nothing_allows_silence_and_no_word(bench: Bench) -> None:
 
 
 def test_the_wall_limit_ends_a_run_not_before_and_not_long_after(bench: Bench) -> None:
-    ended = bench.finish("r", "while :; do echo x; sleep 0.05; done", wall_s=0.6, silence_s=5.0, grace_s=5.0)
+    ended = bench.finish("r", "while :; do echo x; sleep 0.05; done", wall_s=0.4, silence_s=5.0, grace_s=5.0)
     assert (ended.ending.status, ended.ending.ended_by) == (-15, "wall")
-    assert 0.6 <= duration_s(ended) < 3.0
+    assert 0.4 <= duration_s(ended) < 3.0
 
 
 @pytest.mark.parametrize("name", ["wall_s", "silence_s", "grace_s"])
@@ -81,9 +81,9 @@ def test_a_year_of_grace_is_no_hindrance_to_a_kill(bench: Bench) -> None:
 
 
 def test_silence_ends_a_run_at_its_limit_and_not_before(bench: Bench) -> None:
-    ended = bench.finish("r", "echo x; exec sleep 60", silence_s=0.6, grace_s=5.0)
+    ended = bench.finish("r", "echo x; exec sleep 60", silence_s=0.4, grace_s=5.0)
     assert (ended.ending.status, ended.ending.ended_by) == (-15, "silence")
-    assert 0.6 <= duration_s(ended) < 3.0
+    assert 0.4 <= duration_s(ended) < 3.0
 
 
 def test_a_program_that_keeps_talking_and_keeps_within_its_other_limits_goes_on(bench: Bench) -> None:
@@ -96,7 +96,7 @@ def test_a_program_that_keeps_talking_and_keeps_within_its_other_limits_goes_on(
 
 
 def test_a_program_that_closed_its_output_is_silent(bench: Bench) -> None:
-    ended = bench.finish("r", "exec >&- 2>&-; exec sleep 60", silence_s=0.4)
+    ended = bench.finish("r", "exec >&- 2>&-; exec sleep 60", silence_s=0.2)
     assert ended.ending.ended_by == "silence"
 
 
@@ -122,13 +122,13 @@ def test_a_program_that_tidies_up_within_its_grace_keeps_its_status(bench: Bench
 
 
 def test_a_stopped_program_is_ended_by_its_limit(bench: Bench) -> None:
-    ended = bench.finish("r", "kill -STOP $$; sleep 60", wall_s=0.3, grace_s=0.2)
+    ended = bench.finish("r", "kill -STOP $$; sleep 60", wall_s=0.2, grace_s=0.1)
     assert (ended.ending.status, ended.ending.ended_by) == (-9, "wall")
 
 
 def test_a_limit_of_one_run_is_not_held_against_the_next_of_the_same_wrapper(bench: Bench) -> None:
     first = bench.finish_and_rest("first", "exec sleep 60", wall_s=0.2)
-    second = bench.finish("second", "sleep 0.5; head -c 200000 /dev/zero; exit 5")
+    second = bench.finish("second", "sleep 0.3; head -c 200000 /dev/zero; exit 5")
     assert second.claim.pid == first.claim.pid
     assert (second.ending.status, second.ending.ended_by) == (5, "exit")
 
@@ -149,7 +149,7 @@ on_x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the syste
 
 @on_x86_64
 def test_a_program_whose_first_thread_ended_is_not_beyond_its_limits(bench: Bench) -> None:
-    bench.python("r", textwrap.dedent(LOSE_FIRST_THREAD) + "lose_first_thread()", wall_s=1.0, grace_s=0.1)
+    bench.python("r", textwrap.dedent(LOSE_FIRST_THREAD) + "lose_first_thread()", wall_s=0.7, grace_s=0.1)
     (pid,) = bench.wait_mark("threads")
     ended = bench.wait_ended("r", 3.0)
     assert ended.ending.ended_by == "wall"
@@ -176,7 +176,7 @@ def test_a_pipe_in_the_way_of_a_file_does_not_free_a_run_from_its_limits(bench: 
     """The run's own directory is writable to a worker without a sandbox: opening a pipe there waits for ever."""
     directory = bench.root / "r"
     script = f"mkfifo {directory}/{name}; echo $$ >> ready; echo word; exec sleep 60"
-    bench.shell("r", script, wall_s=0.8)
+    bench.shell("r", script, wall_s=0.5)
     (pid,) = bench.wait_mark("ready")
     poll_until(lambda: not is_running(int(pid)), "the program's end", 3.0)
     poll_until((directory / "exit").is_file, "an exit record", 3.0)
@@ -193,4 +193,4 @@ def test_no_limits_at_all_end_nothing(bench: Bench) -> None:
     nothing = dict.fromkeys(("wall_s", "silence_s", "output_bytes", "memory_bytes", "grace_s"))
     bench.shell("r", "exec sleep 60", **nothing)
     bench.wait_alive("r")
-    assert stays(lambda: isinstance(bench.runs.look("r"), Alive), 0.3)
+    assert stays(lambda: isinstance(bench.runs.look("r"), Alive), 0.15)

@@ -196,7 +196,7 @@ def test_standard_input_is_empty(bench: Bench) -> None:
 
 
 def test_a_program_that_closes_its_output_is_followed_to_its_end(bench: Bench) -> None:
-    ended = bench.finish("r", "exec >&- 2>&-; sleep 0.3; exit 9", silence_s=5.0)
+    ended = bench.finish("r", "exec >&- 2>&-; sleep 0.1; exit 9", silence_s=5.0)
     assert (ended.ending.status, ended.ending.ended_by) == (9, "exit")
 
 

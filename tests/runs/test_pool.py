@@ -125,7 +125,7 @@ def test_wrappers_that_left_long_ago_leave_no_descriptor_open_here(bench: Bench)
     """A keeper with a run every minute meets a new wrapper each time, since free ones leave after seconds."""
     bench.finish("warm", "true")
     before = len(list_descriptors())
-    for index in range(20):
+    for index in range(12):
         claim = bench.finish_and_rest(f"r{index}", "true").claim
         os.kill(claim.pid, signal.SIGKILL)
         wait_dead(claim.pid)
@@ -138,7 +138,7 @@ def test_wrappers_that_left_long_ago_leave_no_descriptor_open_here(bench: Bench)
 def test_nurseries_that_died_leave_no_descriptor_open_here(bench: Bench) -> None:
     bench.finish("warm", "true")
     before = len(list_descriptors())
-    for index in range(10):
+    for index in range(6):
         nursery = find_nursery()
         os.kill(nursery, signal.SIGKILL)
         wait_dead(nursery)
@@ -151,7 +151,7 @@ def test_nurseries_that_died_leave_no_descriptor_open_here(bench: Bench) -> None
 def test_opening_and_closing_keepers_leaves_no_descriptor_or_thread(bench: Bench) -> None:
     bench.finish("warm", "true")
     before, threads = len(list_descriptors()), threading.active_count()
-    for index in range(10):
+    for index in range(6):
         bench.reopen()
         bench.finish(f"r{index}", "true")
     assert len(list_descriptors()) <= before

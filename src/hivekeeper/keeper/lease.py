@@ -37,10 +37,12 @@ class Lease:
         """Give it back, if it is still ours."""
         if self._lock is None:
             return
-        with contextlib.suppress(StaleEpochError), self._ledger.write(self.authority) as tx:
-            release_lease(tx, self.authority.who)
-        os.close(self._lock)
-        self._lock = None
+        lock, self._lock = self._lock, None
+        try:
+            with contextlib.suppress(StaleEpochError), self._ledger.write(self.authority) as tx:
+                release_lease(tx, self.authority.who)
+        finally:
+            os.close(lock)  # also on a full disk: the kernel's lock is what the next keeper asks for
 
 
 def take(ledger: Ledger, lock_path: Path, clock: Clock, *, abandoned_after_s: float) -> Lease:

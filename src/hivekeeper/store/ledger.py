@@ -26,7 +26,6 @@ from hivekeeper.store.sqlite import (
     check_identity,
     create_database,
     migrate_database,
-    needs_migration,
     reading_only,
 )
 
@@ -185,6 +184,10 @@ class Ledger:
 def create_ledger(path: Path) -> None:
     """Make a new ledger with a name of its own; an existing one is left as it is, an interrupted one finished."""
     create_database(path)
+    with reading_only(path) as connection:
+        check_identity(connection, path)
+        if connection.rows("SELECT 1 FROM head"):
+            return
     with closing(SqliteDatabase(path)) as database, database.writing() as connection:
         connection.run(
             "INSERT INTO head (id, seq, hash, epoch, hive) VALUES (1, 0, ?, 0, ?) ON CONFLICT (id) DO NOTHING",
@@ -199,11 +202,8 @@ def open_ledger(path: Path, clock: Clock | None = None) -> Ledger:
     """
     with reading_only(path) as connection:
         check_identity(connection, path)
-        if not needs_migration(connection):
-            check_tail(connection, CHECKED_AT_START)
-    if migrate_database(path):
-        with reading_only(path) as connection:
-            check_tail(connection, CHECKED_AT_START)
+        check_tail(connection, CHECKED_AT_START)  # head and event have been the same since the first schema
+    migrate_database(path)
     return Ledger(SqliteDatabase(path), clock or SystemClock())
 
 

@@ -70,15 +70,16 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[SqliteConnection]:
-        connection = self._reader()
-        try:
+        with _explained(self._path, (apsw.Error,)):  # a caller's own OSError is none of the ledger's
+            connection = self._reader()
+            if connection.raw.in_transaction:  # a read inside a read sees the same moment
+                yield connection
+                return
             connection.raw.execute("BEGIN")
             try:
                 yield connection
             finally:
                 connection.raw.execute("ROLLBACK")
-        except apsw.Error as error:
-            raise _explain(error, self._path) from error
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
@@ -106,7 +107,8 @@ class SqliteDatabase:
             self._writer.raw.execute("ROLLBACK")
 
     def version(self) -> int:
-        return int(self._reader().rows("PRAGMA data_version")[0][0])
+        with _explained(self._path):
+            return int(self._reader().rows("PRAGMA data_version")[0][0])
 
     def close(self) -> None:
         for reader in self._open_readers:
@@ -130,9 +132,11 @@ def create_database(path: Path) -> None:
             with reading_only(path) as connection:
                 if not _is_unfinished(connection, path):
                     return
-        raw = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, _WRITE_PRAGMAS)
+        raw = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, {})
         try:
             if _is_unfinished(SqliteConnection(raw), path):
+                for name, wanted in _WRITE_PRAGMAS.items():
+                    _set_pragma(raw, name, wanted)
                 _migrate(raw, _schema_version(raw))
         finally:
             raw.close()
@@ -155,8 +159,6 @@ def reading_only(path: Path) -> Iterator[SqliteConnection]:
         if path.is_dir() or not path.exists():
             what = f"There is no ledger at {path}" + (", but a directory." if path.is_dir() else ".")
             raise UnreadableLedgerError(what, advice="If it was moved, move it back; for a new hive type: hive init")
-        if _journal(path).exists():
-            raise DamagedLedgerError(f"The creation of {path} was interrupted.", advice="Type: hive init")
         try:
             raw = _connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS)
         except (apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
@@ -165,7 +167,11 @@ def reading_only(path: Path) -> Iterator[SqliteConnection]:
         try:
             raw.execute("BEGIN")
             yield SqliteConnection(raw)
-        except (ValueError, TypeError) as error:  # what SQLite hands out is not what we once put in
+        except apsw.ReadOnlyError as error:
+            if not _journal(path).exists():
+                raise
+            raise DamagedLedgerError(f"The creation of {path} was interrupted.", advice="Type: hive init") from error
+        except (apsw.SQLError, ValueError, TypeError) as error:  # tables or values are not what we once put in
             advice = "Nothing was written. Restore the last good copy of the .hive folder."
             raise DamagedLedgerError(f"{path} holds what no hive wrote: {error}.", advice=advice) from error
         finally:
@@ -191,7 +197,7 @@ def check_identity(connection: SqliteConnection, path: Path) -> None:
         raise NewerLedgerError(what, advice="Update Hivekeeper: pip install --upgrade hivekeeper")
 
 
-def needs_migration(connection: SqliteConnection) -> bool:
+def _needs_migration(connection: SqliteConnection) -> bool:
     """Tell whether a ledger is of an older schema."""
     return _schema_version(connection.raw) < load_migrations()[-1][0]
 
@@ -199,7 +205,7 @@ def needs_migration(connection: SqliteConnection) -> bool:
 def migrate_database(path: Path) -> int:
     """Bring an older ledger to today's schema, each migration in its own transaction; tell how many were applied."""
     with reading_only(path) as connection:
-        if not needs_migration(connection):
+        if not _needs_migration(connection):
             return 0
     with _explained(path), closing(Turnstile(path.with_suffix(".lock"))) as turnstile, turnstile:
         raw = _connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS)
@@ -275,11 +281,11 @@ def _has_no_room(directory: Path) -> bool:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path, kinds: tuple[type[Exception], ...] = (apsw.Error, OSError)) -> Iterator[None]:
     """Say in our words what SQLite or the system complain about."""
     try:
         yield
-    except (apsw.Error, OSError) as error:
+    except kinds as error:
         raise _explain(error, path) from error
 
 
@@ -296,9 +302,6 @@ def _explain(error: Exception, path: Path) -> HiveError:
         case apsw.CorruptError():
             advice = "Nothing was written. Restore the last good copy of the .hive folder."
             return DamagedLedgerError(f"SQLite finds {path} damaged: {error}.", advice=advice)
-        case apsw.SQLError():
-            advice = "Nothing was written. Restore the last good copy of the .hive folder."
-            return DamagedLedgerError(f"{path} lacks what a ledger has: {error}.", advice=advice)
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
             what = f"{path} cannot be opened for writing: {error}."
             return UnavailableError(what, advice="Check the permissions of the directory and who owns it.")

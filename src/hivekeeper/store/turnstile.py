@@ -16,11 +16,15 @@ class Turnstile:
 
     def __init__(self, path: Path) -> None:
         self._thread_lock = threading.Lock()
+        self._holder: int | None = None
         self._gate = os.open(path.with_suffix(".gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._door = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def __enter__(self) -> None:
+        if self._holder == threading.get_ident():
+            raise RuntimeError("A write inside a write would wait for itself for ever.")
         self._thread_lock.acquire()
+        self._holder = threading.get_ident()
         try:
             fcntl.flock(self._gate, fcntl.LOCK_EX)
             try:
@@ -28,11 +32,13 @@ class Turnstile:
             finally:
                 fcntl.flock(self._gate, fcntl.LOCK_UN)
         except BaseException:
+            self._holder = None
             self._thread_lock.release()
             raise
 
     def __exit__(self, *_: object) -> None:
         fcntl.flock(self._door, fcntl.LOCK_UN)
+        self._holder = None
         self._thread_lock.release()
 
     def close(self) -> None:
