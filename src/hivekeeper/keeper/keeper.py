@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from hivekeeper.store.ledger import Ledger, open_ledger, read_head
 log = logging.getLogger("hivekeeper")
 
 LONGEST_BACKOFF_S = 30.0
+LONGEST_TURN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Keeper:
         self.loops = self._build(workers or settings.workers)
         self._nudges = {loop.name: threading.Event() for loop in self.loops}
         self._committed = threading.Event()
+        self._turns = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._socket: NudgeSocket | None = None
 
@@ -163,7 +166,8 @@ class Keeper:
         while not self.stopped.is_set():
             event.clear()  # before the pass: whatever happens during it deserves another
             try:
-                loop.run_once()
+                with self._turn():
+                    loop.run_once()
             except StaleEpochError as error:
                 self.fenced = error
                 self.stopped.set()
@@ -178,6 +182,18 @@ class Keeper:
                 self.problems.pop(loop.name, None)
             self.stopped.wait(loop.rest_s)
             event.wait(loop.interval_s)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Let passes take turns, but wait for nobody long: two at once share one interpreter and both crawl (twice the
+        time, measured), and a stuck one must not hold up the others.
+        """
+        taken = self._turns.acquire(timeout=LONGEST_TURN_S)
+        try:
+            yield
+        finally:
+            if taken:
+                self._turns.release()
 
     def _report(self, loop: Loop, error: Exception, failures: int) -> None:
         if isinstance(error, IllegalTransitionError) and failures == 1:

@@ -69,7 +69,12 @@ def _read_stat(pid: int | str) -> list[bytes] | None:
 
 def write_claim(directory: str, claim: dict[str, object]) -> bool:
     """Claim a run for good; False when somebody has."""
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
     draft = f"{directory}/claim.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(draft)  # of a process that had our pid
@@ -287,22 +292,19 @@ def _spawn(request: dict[str, object], output: int) -> int:
         (os.POSIX_SPAWN_DUP2, output, 1),
         (os.POSIX_SPAWN_DUP2, output, 2),
     ]
-    problem: OSError | None = None
-    for path in _candidates(argv[0], environment):
-        try:
-            return os.posix_spawn(
-                path, argv, environment, file_actions=actions, setpgroup=0, setsigdef=_SIGNALS, setsigmask=()
-            )
-        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            problem = error if problem is None or isinstance(error, PermissionError) else problem
-    raise problem or FileNotFoundError(errno.ENOENT, "there is no such command", argv[0])
+    path = _find_command(argv[0], environment)
+    return os.posix_spawn(path, argv, environment, file_actions=actions, setpgroup=0, setsigdef=_SIGNALS, setsigmask=())
 
 
-def _candidates(command: str, environment: dict[str, str]) -> list[str]:
-    """Say where a command may be: the path of the run's own environment counts, not ours."""
+def _find_command(command: str, environment: dict[str, str]) -> str:
+    """Find a command in the path of the run's own environment, not ours; trying each out would cost a fork."""
     if "/" in command:
-        return [command]
-    return [f"{directory}/{command}" for directory in os.get_exec_path(environment)]
+        return command
+    for directory in os.get_exec_path(environment):
+        path = f"{directory}/{command}"
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+    raise FileNotFoundError(errno.ENOENT, "there is no such command", command)
 
 
 def run(request: dict[str, object], tell: int) -> None:
