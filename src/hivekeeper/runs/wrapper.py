@@ -27,11 +27,13 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _SYNC_EXITS_AFTER_S = 1.0
 _SAMPLE_MEMORY_EVERY_S = 1.0
+_SAY_BEGUN_AFTER_S = 0.05
 _GIVE_UP_REAPING_AFTER_S = 10.0
 _FREE_WRAPPERS_LEAVE_AFTER_S = 5.0
 # A run that is not sandboxed may put anything here: no link is followed, no FIFO waited for.
@@ -159,6 +161,7 @@ class _Watch:
         self.output_bytes = 0
         self.ended_by = "exit"
         self.kill_at: float | None = None
+        self.say_begun: Callable[[], None] | None = None
         opened: list[int] = []
         try:
             opened += os.pipe2(os.O_CLOEXEC)
@@ -176,8 +179,12 @@ class _Watch:
         self.child_descriptor = os.pidfd_open(self.child)
         self.started = self.heard = self.sampled = time.monotonic()
 
-    def follow(self) -> int:
-        """Wait for the command's end, copying output and holding limits; give its wait status."""
+    def follow(self, say_begun: Callable[[], None]) -> int:
+        """Wait for the command's end, copying output and holding limits; give its wait status.
+
+        That it has begun is worth a word only when it has not ended a moment later.
+        """
+        self.say_begun = say_begun
         # The signal only wakes; whether it is meant for this run its directory says, before the first wait too.
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda _number, _frame: None)
@@ -234,6 +241,8 @@ class _Watch:
     def _wait_ms(self) -> float | None:
         now = time.monotonic()
         moments = [self.kill_at] if self.kill_at is not None else self._deadlines()
+        if self.say_begun is not None:
+            moments.append(self.started + _SAY_BEGUN_AFTER_S)
         return min(max(0.0, min(moments) - now) * 1000 + 1, _LONGEST_WAIT_MS) if moments else None
 
     def _deadlines(self) -> list[float]:
@@ -248,6 +257,9 @@ class _Watch:
     def _hold_limits(self) -> None:
         now = time.monotonic()
         wall, silence, memory = (self.limits.get(name) for name in ("wall_s", "silence_s", "memory_bytes"))
+        if self.say_begun is not None and now >= self.started + _SAY_BEGUN_AFTER_S:
+            self.say_begun()
+            self.say_begun = None
         if self.kill_at is not None:
             if now >= self.kill_at:
                 kill_tree(os.getpid())
@@ -312,14 +324,13 @@ def run(request: dict[str, object], tell: int) -> None:
     directory, started = str(request["run_directory"]), time.monotonic()
     if not write_claim(directory, {**identity, "at": time.time()}):
         return
-    _tell(tell, {"run": request["run"], "pid": identity["pid"]})
     ending: dict[str, object]
     try:
         watch = _Watch(request, directory)
     except (OSError, ValueError, TypeError, IndexError) as error:
         ending = {"status": 127, "ended_by": "could-not-start", "output_bytes": 0, "problem": str(error)}
     else:
-        status = os.waitstatus_to_exitcode(watch.follow())
+        status = os.waitstatus_to_exitcode(watch.follow(lambda: _tell(tell, {"run": request["run"], "begun": True})))
         ending = {"status": status, "ended_by": watch.ended_by, "output_bytes": watch.output_bytes}
         ending["survivors"] = _reap_rest()
     ending["at"] = time.time()
