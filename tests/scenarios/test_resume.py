@@ -40,7 +40,9 @@ def test_the_page_of_python_in_the_docs_survives_kill_9_of_its_coordinator(tmp_p
     first.wait()
     successor = _start(tmp_path, "3")
     assert successor.wait(60) == 0
-    assert marks.read_text().split("\n") == ["order_1 began", "order_2 began", "order_3 began", ""]
+    *first_two, last = marks.read_text().splitlines()
+    assert sorted(first_two) == ["order_1 began", "order_2 began"]
+    assert last == "order_3 began"
     assert successor.stdout is not None
     assert '"status": "COMPLETE"' in successor.stdout.read()
     for process in (first, second, successor):

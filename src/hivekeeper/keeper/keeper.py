@@ -185,8 +185,9 @@ class Keeper:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Let passes take turns, but wait for nobody long: two at once share one interpreter and both crawl (twice the
-        time, measured), and a stuck one must not hold up the others.
+        """Let passes take turns, but wait for nobody long.
+
+        Two at once share one interpreter and both crawl; and a stuck one must not hold up the others.
         """
         taken = self._turns.acquire(timeout=LONGEST_TURN_S)
         try:

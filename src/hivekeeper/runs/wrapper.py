@@ -42,7 +42,6 @@ _MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, 
 _CHUNK = 1 << 16
 _LARGEST_HANDED_ON = 1 << 16  # what a socket surely takes at once; more is given to a new wrapper as it is forked
 _LONGEST_WAIT_MS = 3_600_000.0  # poll() takes no year
-_TWO = 2
 
 
 def read_boot_id() -> str:
@@ -63,7 +62,7 @@ def _read_stat(pid: int | str) -> list[bytes] | None:
             # The second field is the name in brackets and may itself hold blanks and brackets.
             fields = file.read().rpartition(b")")[2].split()
         # A program whose first thread has ended looks like a zombie while its other threads live.
-        is_dead = fields[0] in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) < _TWO
+        is_dead = fields[0] in (b"Z", b"X") and not os.listdir(f"/proc/{pid}/task")[1:]
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if is_dead else fields
@@ -103,15 +102,13 @@ def _rename_new(draft: str, name: str) -> bool:
     return False
 
 
-def kill_tree(root: int, *, stop_first: bool = True) -> int:
-    """Kill every descendant of a process, newest found last; tell how many there were."""
+def kill_tree(root: int) -> None:
+    """Kill every descendant of a process, stopped first: so a fork bomb cannot outrun us."""
     victims = _descendants(root)
-    if stop_first:  # a fork bomb cannot outrun us while it is stopped
+    for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in victims:
-            _signal(pid, signal.SIGSTOP)
-    for pid in victims:
-        _signal(pid, signal.SIGKILL)
-    return len(victims)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
 
 
 def _write(path: str, content: dict[str, object], *, sync: bool = False) -> None:
@@ -124,22 +121,15 @@ def _write(path: str, content: dict[str, object], *, sync: bool = False) -> None
         os.close(descriptor)
 
 
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
 def _descendants(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := _read_stat(name)) is not None:
             children.setdefault(int(fields[1]), []).append(int(name))
-    found, todo = [], [root]
-    while todo:
-        for pid in children.get(todo.pop(), ()):
-            found.append(pid)
-            todo.append(pid)
-    return found
+    found = [root]
+    for pid in found:  # it grows while we walk it
+        found.extend(children.get(pid, ()))
+    return found[1:]
 
 
 def _tree_memory(root: int) -> int:
@@ -334,8 +324,7 @@ def run(request: dict[str, object], tell: int) -> None:
         ending = {"status": status, "ended_by": watch.ended_by, "output_bytes": watch.output_bytes}
         ending["survivors"] = _reap_rest()
     ending["at"] = time.time()
-    long = time.monotonic() - started > _SYNC_EXITS_AFTER_S
-    _write_ending(directory, ending, sync=long)
+    _write_ending(directory, ending, sync=time.monotonic() - started > _SYNC_EXITS_AFTER_S)
     _tell(tell, {"run": request["run"], "ended": True})
 
 

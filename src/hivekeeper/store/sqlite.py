@@ -32,7 +32,7 @@ _WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
     "synchronous": 2,  # FULL: with NORMAL a power cut loses acknowledged completions
     "foreign_keys": 1,
     "busy_timeout": _PATIENCE_MS,  # a backstop: the turnstile keeps writers apart, checkpoints may be in the way
-    "wal_autocheckpoint": 4000,  # 16 MB of log between write-backs: fewer of them, and a log that is overwritten in place
+    "wal_autocheckpoint": 4000,  # 16 MB of log between write-backs: few of them, and a log overwritten in place
     "trusted_schema": 0,
     "cache_size": -8000,  # 8 MB: the pages a busy hive writes to stay in memory
 }
