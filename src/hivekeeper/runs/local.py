@@ -223,7 +223,9 @@ class LocalRuns:
             with contextlib.suppress(BrokenPipeError):
                 self._nursery.stdin.close()
             self._nursery.wait()
-            self._nursery.stdout.close()
+            with self._watch_lock:
+                self._nursery_output = -1
+                self._nursery.stdout.close()
             self._nursery = None
 
     def _is_alive(self, pid: int, start_ticks: int) -> bool:
@@ -256,20 +258,19 @@ class LocalRuns:
             for descriptor, _ in self._epoll.poll():
                 if descriptor == self._wake_read:
                     return
-                if descriptor == self._nursery_output:
-                    with contextlib.suppress(BlockingIOError):
-                        if not os.read(descriptor, 1 << 16):
-                            self._epoll.unregister(descriptor)
-                else:
-                    self._let_go(descriptor)
+                with self._watch_lock:  # so that nobody closes, and somebody else reuses, its number meanwhile
+                    self._take_news(descriptor)
             self._on_change()
 
-    def _let_go(self, descriptor: int) -> None:
-        """Close the pidfd of a wrapper that is dead; a later look finds no such process."""
-        with self._watch_lock:
-            for key, watched in list(self._watched.items()):
-                if watched == descriptor:
-                    os.close(self._watched.pop(key))
+    def _take_news(self, descriptor: int) -> None:
+        """Read away the nursery's words, or close the pidfd of a wrapper that is dead: the disk says the rest."""
+        if descriptor == self._nursery_output:
+            with contextlib.suppress(BlockingIOError):
+                if not os.read(descriptor, 1 << 16):
+                    self._epoll.unregister(descriptor)
+        for key, watched in list(self._watched.items()):
+            if watched == descriptor:
+                os.close(self._watched.pop(key))
 
     def _find_leftovers(self, run: str) -> tuple[int, ...]:
         marker = f"HIVE_RUN={self._hive}/{run}".encode()
