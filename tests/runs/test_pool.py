@@ -1,12 +1,16 @@
 """Wrappers are few, are used again, leave when nobody needs them, and leave nothing behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
 import time
 
+import pytest
+
 from hivekeeper.domain.run import Ended
+from hivekeeper.errors import HiveError
 from tests.runs.conftest import (
     Bench,
     find_nursery,
@@ -196,6 +200,29 @@ def test_a_free_wrapper_that_is_frozen_holds_up_only_what_it_was_handed(bench: B
         os.kill(bench.runs.look("large").claim.pid, signal.SIGCONT)  # type: ignore[union-attr]  # it has ended
     bench.finish("last", "true")
     assert len(bench.wait_mark("marks")) == 1
+
+
+@pytest.mark.parametrize("ask", ["start", "close"])
+def test_a_frozen_nursery_holds_up_nobody(bench: Bench, ask: str) -> None:
+    """Nothing waits inside a pass, and a keeper told to leave leaves; a nursery can be killed without harm."""
+    runs = bench.runs
+    bench.finish_and_rest("first", "true")
+    nursery = find_nursery()
+    big = bench.order("big", ["true"], {f"BIG{index}": "x" * 100_000 for index in range(3)})
+    os.kill(nursery, signal.SIGSTOP)
+
+    def act() -> None:
+        with contextlib.suppress(HiveError):
+            bench.reopen() if ask == "close" else runs.start(big)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join(3.0)
+    is_held_up = thread.is_alive()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(nursery, signal.SIGCONT)
+    thread.join()
+    assert not is_held_up
 
 
 def test_a_wrapper_carries_nothing_from_one_run_into_the_next(bench: Bench) -> None:

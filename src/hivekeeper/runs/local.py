@@ -118,9 +118,8 @@ class LocalRuns:
                     self._open_nursery()
                 assert self._nursery is not None
                 assert self._nursery.stdin is not None
-                with contextlib.suppress(BrokenPipeError):
-                    self._nursery.stdin.write(line)
-                    self._nursery.stdin.flush()
+                with contextlib.suppress(BrokenPipeError, TimeoutError):
+                    _write_in_time(self._nursery.stdin.fileno(), line)
                     return
                 self._close_nursery()
         what = "The process that starts runs dies as soon as it is started."
@@ -197,6 +196,7 @@ class LocalRuns:
         with self._open_log() as complaints:
             self._nursery = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
                 argv,
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
@@ -205,6 +205,8 @@ class LocalRuns:
                 start_new_session=True,
             )
         assert self._nursery.stdout is not None
+        assert self._nursery.stdin is not None
+        os.set_blocking(self._nursery.stdin.fileno(), False)
         self._nursery_output = self._nursery.stdout.fileno()
         os.set_blocking(self._nursery_output, False)
         self._epoll.register(self._nursery_output, select.EPOLLIN)
@@ -222,7 +224,11 @@ class LocalRuns:
             assert self._nursery.stdout is not None
             with contextlib.suppress(BrokenPipeError):
                 self._nursery.stdin.close()
-            self._nursery.wait()
+            try:
+                self._nursery.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:  # frozen, say; its wrappers are none the worse for its death
+                self._nursery.kill()
+                self._nursery.wait()
             with self._watch_lock:
                 self._nursery_output = -1
                 self._nursery.stdout.close()
@@ -282,6 +288,18 @@ class LocalRuns:
                     if marker in environ.split(b"\0") and wrapper.read_start_ticks(int(process.name)) is not None:
                         found.append(int(process.name))
         return tuple(found)
+
+
+def _write_in_time(descriptor: int, line: bytes) -> None:
+    """Write to a pipe that somebody should be reading; nothing waits long inside a pass."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    rest = memoryview(line)
+    while rest:
+        if not poll.poll(_PATIENCE_S * 1000):
+            raise TimeoutError
+        with contextlib.suppress(BlockingIOError):
+            rest = rest[os.write(descriptor, rest) :]
 
 
 def _touch(path: str) -> bool:
@@ -353,7 +371,8 @@ def _to_ending(text: str | None) -> Ending | None:
             return None
 
 
-_NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENODEV)
+_PATIENCE_S = 1.0
+_NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV)
 _LARGEST_PID = 1 << 31
 _LARGEST_INTEGER = 1 << 63
 _LARGEST_STATUS = 1 << 16

@@ -303,7 +303,7 @@ def _find_command(command: str, environment: dict[str, str]) -> str:
     if "/" in command:
         return command
     for directory in os.get_exec_path(environment):
-        path = f"{directory}/{command}"
+        path = f"{directory or '.'}/{command}"
         if os.access(path, os.X_OK) and not os.path.isdir(path):
             return path
     raise FileNotFoundError(errno.ENOENT, "there is no such command", command)
