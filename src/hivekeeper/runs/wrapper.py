@@ -322,7 +322,7 @@ def run(request: dict[str, object], tell: int) -> None:
     else:
         status = os.waitstatus_to_exitcode(watch.follow(lambda: _tell(tell, {"run": request["run"], "begun": True})))
         ending = {"status": status, "ended_by": watch.ended_by, "output_bytes": watch.output_bytes}
-        ending["survivors"] = _reap_rest()
+    ending["survivors"] = _reap_rest()  # also when it could not be followed: nothing may outlive its record
     ending["at"] = time.time()
     _write_ending(directory, ending, sync=time.monotonic() - started > _SYNC_EXITS_AFTER_S)
     _tell(tell, {"run": request["run"], "ended": True})
