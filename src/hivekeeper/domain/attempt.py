@@ -2,6 +2,9 @@
 
 An attempt on a repository is three kinds of run in a row: `sandbox` makes the clone, `agent` works in it, `snapshot`
 keeps what it made, whatever the agent's end was. An attempt without a repository is the `agent` alone.
+
+Nothing in a sandbox is synced to disk, so nothing in it is believed after the machine has restarted: a clone made
+before is made again, and what an agent had made but nobody had kept is kept for a person and not judged.
 """
 
 import signal
@@ -12,6 +15,7 @@ from hivekeeper.domain.rows import RunRow, TaskRow
 from hivekeeper.domain.states import RunState
 
 MAX_INFRASTRUCTURE_TRIES = 3
+RESTARTED = "the machine restarted before what it made was safe on disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +53,31 @@ class WaitForRun:
 Step = Intend | Judge | Fail | LeaveUnknown | WaitForRun
 
 
-def decide_step(task: TaskRow, runs: Sequence[RunRow]) -> Step:
-    """Decide what comes next for an attempt that works. `runs` are in the order they were intended."""
+def decide_step(task: TaskRow, runs: Sequence[RunRow], *, boot_id: str) -> Step:
+    """Decide what comes next for an attempt that works, in this boot. `runs` are in the order they were intended."""
+    tries = {kind: [run for run in runs if run.kind == kind] for kind in ("sandbox", "agent", "snapshot")}
     for kind in ("sandbox", "agent", "snapshot") if task.repo else ("agent",):
-        tries = [run for run in runs if run.kind == kind]
-        if not tries:
+        if not tries[kind]:
             return Intend(kind, 1)
-        last = tries[-1]
+        last = tries[kind][-1]
         if last.is_open:
             return WaitForRun()
         if kind == "agent":
             # Whatever became of it, what it made is kept first.
             continue
-        if last.state is RunState.LOST and len(tries) < MAX_INFRASTRUCTURE_TRIES:
-            return Intend(kind, len(tries) + 1)
-        if not last.succeeded:
+        spoilt = kind == "sandbox" and last.boot_id != boot_id and not tries["agent"]
+        if (last.state is RunState.LOST or spoilt) and len(tries[kind]) < MAX_INFRASTRUCTURE_TRIES:
+            return Intend(kind, len(tries[kind]) + 1)
+        if not last.succeeded or spoilt:
             what = "its sandbox could not be made" if kind == "sandbox" else "what it left could not be kept"
-            return Fail(f"{what}: {describe_ending(last)}")
-    agent = [run for run in runs if run.kind == "agent"][-1]
-    if agent.succeeded:
+            return Fail(f"{what}: {RESTARTED if last.succeeded else describe_ending(last)}")
+    agent = tries["agent"][-1]
+    kept = tries["snapshot"][-1].boot_id if task.repo else boot_id
+    if agent.succeeded and (kept == agent.boot_id or not (task.repo or task.output)):
         return Judge()
-    if agent.state is RunState.LOST and not task.repo and not task.idempotent:
-        return LeaveUnknown(f"it may have run: {agent.reason}")
-    return Fail(describe_ending(agent))
+    if (agent.state is RunState.LOST or agent.succeeded) and not task.repo and not task.idempotent:
+        return LeaveUnknown(f"it may have run: {RESTARTED if agent.succeeded else agent.reason}")
+    return Fail(RESTARTED if agent.succeeded else describe_ending(agent))
 
 
 def describe_ending(run: RunRow) -> str:

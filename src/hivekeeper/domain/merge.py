@@ -2,7 +2,8 @@
 
 One entry at a time: a candidate commit is made on the integration branch's head, laid out (`checkout`), verified
 (`gate`) and landed (`land`), each a run of its own. Whatever is lost on the way, a new round begins on today's head;
-only a candidate whose own gate passed lands.
+only a candidate whose own gate passed lands. A tree laid out before the machine restarted is laid out again: nobody
+synced it.
 """
 
 from collections.abc import Sequence
@@ -71,8 +72,8 @@ def run_kind(kind: str, entry: MergeRow) -> str:
     return f"{kind}-{entry.round}"
 
 
-def decide_merge(entry: MergeRow, runs: Sequence[RunRow], *, has_gate: bool) -> MergeStep:
-    """Decide the next step; `runs` are all runs of the entry's attempt."""
+def decide_merge(entry: MergeRow, runs: Sequence[RunRow], *, has_gate: bool, boot_id: str) -> MergeStep:
+    """Decide the next step in this boot; `runs` are all runs of the entry's attempt."""
     of_round = {run.kind: run for run in runs if run.id.endswith(f"-{entry.round}")}
     match entry.state:
         case MergeState.QUEUED:
@@ -80,7 +81,7 @@ def decide_merge(entry: MergeRow, runs: Sequence[RunRow], *, has_gate: bool) -> 
         case MergeState.VERIFYING if not has_gate:
             return Land(entry.queued_at)
         case MergeState.VERIFYING:
-            return _verify(entry, of_round)
+            return _verify(entry, of_round, boot_id)
         case MergeState.LANDING:
             land = of_round.get("land")
             if land is None:
@@ -92,10 +93,13 @@ def decide_merge(entry: MergeRow, runs: Sequence[RunRow], *, has_gate: bool) -> 
             assert_never(entry.state)
 
 
-def _verify(entry: MergeRow, runs: dict[str, RunRow]) -> MergeStep:
+def _verify(entry: MergeRow, runs: dict[str, RunRow], boot_id: str) -> MergeStep:
     for kind in ("checkout", "gate"):
         run = runs.get(kind)
         if run is None:
+            laid_out = runs.get("checkout")
+            if laid_out is not None and laid_out.boot_id != boot_id:
+                return Requeue("the machine restarted after its tree was laid out")
             return IntendRun(kind)
         if run.is_open:
             return Wait()

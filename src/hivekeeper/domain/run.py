@@ -1,8 +1,10 @@
 """What a look at a run's directory may show, and what follows from it."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import assert_never
 
+from hivekeeper.domain.events import encode_json
 from hivekeeper.domain.states import RunState
 
 
@@ -17,15 +19,26 @@ class Order:
     environment: dict[str, str]
     limits: dict[str, float | int | None]
 
+    @property
+    def digest(self) -> str:
+        """Tell this order from another that was given under the same name, before a ledger was restored."""
+        return digest_order(encode_json(self.argv), self.directory, encode_json(self.environment))
+
+
+def digest_order(argv: str, directory: str, environment: str) -> str:
+    """Make the digest of an order from its parts as the ledger keeps them."""
+    return hashlib.sha256(f"{argv}\0{directory}\0{environment}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The wrapper that took the run, identified so that a reused pid is not mistaken for it."""
+    """The wrapper that took the run, identified so that a reused pid is not mistaken for it, and what it was given."""
 
     pid: int
     start_ticks: int
     boot_id: str
     at: str
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +136,16 @@ class Wait:
 Verdict = Start | NoteStarted | NoteEnded | NoteLost | Forbid | Stop | KillLeftovers | Wait
 
 
-def decide_run(state: RunState, look: Look, *, intended_here: bool, kill: bool) -> Verdict:
-    """Decide what a look means for an open run. `intended_here`: its intent was written in this boot."""
+def decide_run(state: RunState, look: Look, *, intended_here: bool, kill: bool, order: str = "") -> Verdict:
+    """Decide what a look means for an open run. `intended_here`: its intent was written in this boot.
+
+    `order` is the digest of what the ledger wants run. After an old ledger was put back, a run of the same name may lie
+    there: the same order is adopted, so that nothing runs twice; the end of another order says nothing about this one.
+    """
     if state not in (RunState.INTENDED, RunState.RUNNING):
         return Wait()
+    if state is RunState.INTENDED and isinstance(look, Alive | Ended) and look.claim.order not in ("", order):
+        return Stop() if isinstance(look, Alive) else NoteLost("another order was run under its name")
     match look:
         case Ended(claim, ending):
             return NoteEnded(claim, ending)

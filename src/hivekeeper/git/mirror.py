@@ -6,6 +6,7 @@ Making an object is not an effect: nothing points to it until a run moves a ref.
 import os
 import re
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,14 @@ class Conflict:
     """The paths git could not merge."""
 
     paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LandedCommit:
+    """A commit that a task of a hive left on the integration branch, and what it was made on."""
+
+    commit: str
+    parent: str
 
 
 class Mirror:
@@ -73,6 +82,17 @@ class Mirror:
         if result.returncode != 0:
             raise UnavailableError(f"git commit-tree failed in {self.path}: {result.stderr.strip()}")
         return result.stdout.strip()
+
+    def find_landed(self, head: str, convoy: str, task: str) -> LandedCommit | None:
+        """Find the commit in which a task landed, by the trailers it was given."""
+        wanted = [f"--grep=^Hive-Task: {re.escape(task)}$", f"--grep=^Hive-Convoy: {re.escape(convoy)}$"]
+        shown = "--format=%H %P %(trailers:key=Hive-Task,valueonly,separator=) "
+        arguments = ("log", "-1", shown, "--extended-regexp", "--all-match", *wanted, head)
+        match self._git(*arguments).stdout.split():
+            case [commit, parent, name] if name == task:
+                return LandedCommit(commit, parent)
+            case _:
+                return None
 
     def list_changed(self, old: str, new: str) -> tuple[str, ...]:
         """List the paths in which two trees differ."""
@@ -128,3 +148,37 @@ def _run_git(
         encoding="utf-8",
         errors="surrogateescape",
     )
+
+
+def find_damage(mirror: Path) -> str | None:
+    """Have git follow every ref to its last object; tell what is missing, None when all is there."""
+    arguments = ("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+    result = _run_git(("--git-dir", str(mirror), *arguments))
+    if result.returncode == 0:
+        return None
+    said = (result.stderr.strip() or result.stdout.strip()).splitlines()
+    return said[0] if said else f"git fsck ended with {result.returncode}"
+
+
+def list_refs(mirror: Path, prefix: str) -> dict[str, str]:
+    """List the refs below a prefix, each with what it points to."""
+    lines = _ask(mirror, "for-each-ref", "--format=%(refname) %(objectname)", prefix).splitlines()
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def list_unreachable(mirror: Path, commits: Collection[str]) -> list[str]:
+    """List those of these commits that no branch of the mirror holds."""
+    if not commits:
+        return []
+    known = _ask(mirror, "cat-file", "--batch-check=%(objectname)", lines=commits).splitlines()
+    there = set(commits).intersection(known)  # of one that is missing it says so behind its name
+    heads = [f"^{head}" for head in list_refs(mirror, "refs/heads").values()]
+    outside = set(_ask(mirror, "rev-list", "--stdin", lines=(*there, *heads)).split()) if there else set()
+    return [commit for commit in commits if commit not in there or commit in outside]
+
+
+def _ask(mirror: Path, *arguments: str, lines: Collection[str] = ()) -> str:
+    result = _run_git(("--git-dir", str(mirror), *arguments), text="".join(f"{line}\n" for line in lines))
+    if result.returncode != 0:
+        raise UnavailableError(f"git {arguments[0]} failed in {mirror}: {result.stderr.strip()}")
+    return result.stdout

@@ -5,7 +5,8 @@ from pathlib import Path
 _SCRIPTS = Path(__file__).parent / "scripts"
 
 # Nobody's configuration but ours: no hook, filter or helper named in a user's or worker's files may run here.
-# Everything is synced before a ref points to it: after a power cut a landed commit must be whole.
+# Every object is synced before it has its name: a torn one would be taken for whole when it is made again. Batched
+# syncs promise that only on some file systems. The scripts sync names and refs (docs/adr/0006).
 CLEAN_ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -20,7 +21,7 @@ CLEAN_ENVIRONMENT = {
     "GIT_CONFIG_KEY_0": "core.fsync",
     "GIT_CONFIG_VALUE_0": "all",
     "GIT_CONFIG_KEY_1": "core.fsyncMethod",
-    "GIT_CONFIG_VALUE_1": "batch",
+    "GIT_CONFIG_VALUE_1": "fsync",
     "GIT_CONFIG_KEY_2": "gc.auto",
     "GIT_CONFIG_VALUE_2": "0",
     "GIT_CONFIG_KEY_3": "core.hooksPath",

@@ -9,8 +9,10 @@ Rules:
 5. A cancelled task's runs are ended first; only then is it CANCELLED.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import assert_never
 
 from hivekeeper.clock import to_seconds
@@ -134,7 +136,7 @@ class Dispatcher:
     def _decide_one(
         self, connection: Connection, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow]
     ) -> Action | None:
-        step = a.decide_step(task, runs)
+        step = a.decide_step(task, runs, boot_id=self._boot_id)
         if task.state is TaskState.CANCELLING:
             ours = [run for run in runs if run.is_open and run.kind != "snapshot"]
             to_end = tuple(run for run in ours if run.kill_requested_at is None)
@@ -147,12 +149,14 @@ class Dispatcher:
             case a.WaitForRun():
                 return None
             case a.Judge():
-                evidence = self._look_at_work(connection, task, attempt)
+                evidence = self._look_at_work(connection, task, attempt, runs)
                 return a.Fail(evidence.why) if isinstance(evidence, Unproven) else evidence
             case _:
                 return step
 
-    def _look_at_work(self, connection: Connection, task: TaskRow, attempt: AttemptRow) -> Proven | Unproven:
+    def _look_at_work(
+        self, connection: Connection, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow]
+    ) -> Proven | Unproven:
         """Believe the repository and the disk, not the exit code."""
         if task.repo is not None:
             repo = queries.find_repo(connection, task.repo)
@@ -163,8 +167,11 @@ class Dispatcher:
         path = self._places.root / task.output
         if not path.is_file():
             return Unproven(f"it ended with exit code 0 but there is no {task.output}")
-        if path.stat().st_mtime < to_seconds(attempt.started_at):
+        # From the run's own start: it may be older than the attempt, if an older ledger was put back since.
+        began = min(run.started_at or attempt.started_at for run in runs)
+        if path.stat().st_mtime < to_seconds(began):
             return Unproven(f"it ended with exit code 0 but {task.output} is older than the attempt")
+        _make_durable(path)
         return Proven(output=task.output)
 
     def _look_at_commit(self, task: TaskRow, attempt: AttemptRow, repo: RepoRow) -> Proven | Unproven:
@@ -229,6 +236,16 @@ class Dispatcher:
             ref = orders.attempt_ref(task.key, attempt)
             argv = orders.snapshot_attempt(mirror, sandbox, ref, sandbox.with_name(f"{sandbox.name}.index"))
         return Order(run, kind, argv, root, dict(orders.CLEAN_ENVIRONMENT), {"wall_s": 3600.0, "grace_s": 5.0})
+
+
+def _make_durable(path: Path) -> None:
+    """Sync a promised file and its name: what is recorded as done must be there after a power cut."""
+    for place in (path, path.parent):
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _agent_environment(task: TaskRow, attempt: int) -> dict[str, str]:

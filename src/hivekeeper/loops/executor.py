@@ -71,7 +71,9 @@ class Executor:
         if row.state is RunState.RUNNING:
             known = r.Claim(row.pid or 0, row.start_ticks or 0, row.boot_id, row.started_at or row.intended_at)
         look = self._runs.look(row.id, known)
-        return r.decide_run(row.state, look, intended_here=intended_here, kill=row.kill_requested_at is not None)
+        kill = row.kill_requested_at is not None
+        order = r.digest_order(row.argv, row.directory, row.environment) if row.state is RunState.INTENDED else ""
+        return r.decide_run(row.state, look, intended_here=intended_here, kill=kill, order=order)
 
     def _act(self, row: RunRow, verdict: r.Verdict) -> int:
         match verdict:

@@ -140,7 +140,7 @@ class Merger:
 
     def _decide(self, fact: Facts) -> Action | None:
         entry = fact.entry
-        step = m.decide_merge(entry, fact.runs, has_gate=bool(fact.gate))
+        step = m.decide_merge(entry, fact.runs, has_gate=bool(fact.gate), boot_id=self._boot_id)
         match step:
             case m.Wait():
                 return None
@@ -159,16 +159,21 @@ class Merger:
                 assert_never(step)
 
     def _build(self, fact: Facts) -> Candidate | m.Reject:
-        entry = fact.entry
+        entry, task = fact.entry, fact.task
         mirror = Mirror(self._places.mirror(entry.repo))
         head = mirror.find_commit(orders.integration_ref(fact.repo.branch))
         if head is None:
             raise UnavailableError(f"The integration branch of '{entry.repo}' is gone.", advice="Type: hive doctor")
-        match mirror.merge(head, entry.commit_id):
+        merged = mirror.merge(head, entry.commit_id)
+        adds_nothing = isinstance(merged, Conflict) or merged.tree == mirror.get_tree(head)
+        if adds_nothing and (landed := mirror.find_landed(head, task.convoy, task.id)):
+            # An older ledger was put back: what it does not know of is on the branch, and does not land again.
+            return Candidate(landed.parent, landed.commit, mirror.get_tree(landed.commit))
+        match merged:
             case Conflict(paths):
                 names = ", ".join(paths[:5]) + (" …" if len(paths) > 5 else "")  # noqa: PLR2004 - as many as fit a line
                 return m.Reject(f"it conflicts with what landed before it in {names}", entry.queued_at)
-            case Merged(tree) if tree == mirror.get_tree(head):
+            case Merged() if adds_nothing:
                 return m.Reject("everything it changes is on the integration branch already", entry.queued_at)
             case Merged(tree):
                 when = f"@{int(to_seconds(entry.queued_at))} +0000"
@@ -215,7 +220,10 @@ class Merger:
             case "checkout":
                 argv = orders.check_out_tree(mirror, str(entry.candidate), gate)
             case "gate":
-                argv, environment, directory = ("sh", "-c", "\n".join(map(_as_step, fact.gate))), {}, str(gate)
+                argv, directory = ("sh", "-c", "\n".join(map(_as_step, fact.gate))), str(gate)
+                environment = {
+                    "HIVE_CANDIDATE": str(entry.candidate)
+                }  # so that no other candidate's gate is taken for it
                 limits["output_bytes"] = 64 * 1024 * 1024
             case _:
                 ref = orders.integration_ref(fact.repo.branch)

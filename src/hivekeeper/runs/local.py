@@ -106,6 +106,7 @@ class LocalRuns:
         request = {
             "run": order.run,
             "run_directory": f"{self._root}/{order.run}",
+            "claim": {"boot_id": self.boot_id, "order": order.digest},
             "argv": order.argv,
             "directory": order.directory,
             "environment": self._environment(order),
@@ -348,11 +349,12 @@ def _to_mapping(text: str | None) -> Mapping[str, Any] | None:
 
 
 def _to_claim(text: str) -> Claim | None:
-    match _to_mapping(text):
+    value = _to_mapping(text) or {}
+    match value:
         case {"pid": int(pid), "start_ticks": int(ticks), "boot_id": str(boot), "at": int() | float() as at} if (
             0 < pid < _LARGEST_PID and abs(ticks) < _LARGEST_INTEGER and 0 <= at < _LATEST_S
         ):
-            return Claim(int(pid), int(ticks), boot, to_text(at))
+            return Claim(int(pid), int(ticks), boot, to_text(at), str(value.get("order", "")))
         case _:
             return None
 

@@ -312,7 +312,8 @@ def _find_command(command: str, environment: dict[str, str]) -> str:
 def run(request: dict[str, object], tell: int) -> None:
     """Be the wrapper of one run, from the claim to the exit record."""
     directory, started = str(request["run_directory"]), time.monotonic()
-    if not write_claim(directory, {**identity, "at": time.time()}):
+    claim: dict[str, object] = request["claim"]  # type: ignore[assignment]
+    if not write_claim(directory, {**identity, **claim, "at": time.time()}):
         return
     ending: dict[str, object]
     try:
@@ -485,7 +486,6 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # wrappers are nobody's to wait for: their exit record speaks
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the keeper
-    identity["boot_id"] = read_boot_id()
     gc.freeze()
     gc.disable()
     _Nursery().serve()

@@ -2,16 +2,24 @@
 mirror=$1 source=$2 branch=$3
 seen=refs/hive/source/$branch
 integration=refs/heads/$branch
-git init --quiet --bare "$mirror"
-# Only this run moves these refs and the one before it is dead, so a lock left behind is nobody's.
-rm -f "$mirror/$seen.lock" "$mirror/$integration.lock" "$mirror/config.lock" "$mirror/HEAD.lock"
+. "$(dirname -- "$0")/settle.sh"
+if [ ! -d "$mirror" ]; then # made apart and whole on disk before it has its name
+  rm -rf -- "$mirror.new"
+  git init --quiet --bare --template= --initial-branch="$branch" -- "$mirror.new"
+  sync -f "$mirror.new"
+  mv -- "$mirror.new" "$mirror"
+  sync "$(dirname -- "$mirror")"
+fi
 export GIT_DIR="$mirror"
-git fetch --quiet --no-tags --no-write-fetch-head "$source" "+refs/heads/$branch:$seen"
+hold_branches
+tip=$(tip_of "$source" "refs/heads/$branch")
+[ -n "$tip" ] || { echo "there is no branch $branch in $source" >&2; exit 1; }
+git fetch --quiet --no-tags --no-write-fetch-head -- "$source" "$tip"
+move_ref "$seen" "$tip"
 if old=$(git rev-parse --quiet --verify "$integration"); then
-  if git merge-base --is-ancestor "$old" "$seen"; then
-    git update-ref "$integration" "$seen" "$old"
+  if [ "$old" != "$tip" ] && git merge-base --is-ancestor "$old" "$tip"; then
+    move_ref "$integration" "$tip" "$old"
   fi
 else
-  git update-ref "$integration" "$seen" ""
+  move_ref "$integration" "$tip" ""
 fi
-git symbolic-ref HEAD "$integration"

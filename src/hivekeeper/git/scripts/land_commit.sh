@@ -1,5 +1,6 @@
 # Move the integration branch from old to new, or not at all. Landed already is well.
-mirror=$1 ref=$2 new=$3 old=$4
-rm -f "$mirror/$ref.lock"
-export GIT_DIR="$mirror"
-[ "$(git rev-parse "$ref")" = "$new" ] || git update-ref "$ref" "$new" "$old"
+ref=$2 new=$3 old=$4
+export GIT_DIR="$1"
+. "$(dirname -- "$0")/settle.sh"
+hold_branches
+git merge-base --is-ancestor "$new" "$ref" || move_ref "$ref" "$new" "$old"

@@ -2,4 +2,4 @@
 mirror=$1 branch=$2 directory=$3
 rm -rf -- "$directory"
 mkdir -p -- "$(dirname -- "$directory")"
-git clone --quiet --shared --no-tags --single-branch --branch "$branch" -- "$mirror" "$directory"
+git clone --quiet --shared --no-tags --single-branch --template= --branch "$branch" -- "$mirror" "$directory"
