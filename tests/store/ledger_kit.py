@@ -16,7 +16,7 @@ import apsw
 from hivekeeper.clock import Clock, to_text
 from hivekeeper.commands.leases import take_lease
 from hivekeeper.domain.events import BODIES, Body, chain_hash
-from hivekeeper.domain.project import PROJECTED_TABLES, project
+from hivekeeper.domain.project import PROJECTED_TABLES
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import (
     ByKeeper,
@@ -24,13 +24,11 @@ from hivekeeper.store.ledger import (
     BySuccessor,
     Head,
     Ledger,
-    apply_changes,
     create_ledger,
     open_ledger,
-    read_events,
     read_head,
 )
-from hivekeeper.store.sqlite import SqliteDatabase
+from hivekeeper.store.replay import rebuilt
 
 PERSON = ByPerson("ann")
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -104,22 +102,10 @@ def dump_all(ledger: Ledger) -> tuple[Head, Dump, list[tuple[Any, ...]]]:
         return read_head(connection), dump_tables(connection), rest
 
 
-def rebuild(ledger: Ledger, directory: Path) -> Dump:
-    """Apply every event of the log, as read back from it, to the tables of an empty database."""
-    directory.mkdir(exist_ok=True)
-    path = directory / "rebuilt.db"
-    create_ledger(path)
-    with ledger.read() as connection:
-        events = read_events(connection, 0, 10**9)
-    database = SqliteDatabase(path)
-    try:
-        with database.writing() as target:
-            for event in events:
-                apply_changes(target, project(event))
-        with database.reading() as source:
-            return dump_tables(source)
-    finally:
-        database.close()
+def rebuild(ledger: Ledger) -> Dump:
+    """Apply every event of the log, as read back from it, to empty tables."""
+    with ledger.read() as connection, rebuilt(connection) as again:
+        return dump_tables(again)
 
 
 def assert_whole(path: Path) -> int:

@@ -1,6 +1,7 @@
 """`hive bench ledger`: the ledger against the disk, dispatch against `xargs -P`, start and status against history."""
 
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -14,18 +15,22 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hivekeeper.bench import Figure
+from hivekeeper.commands.history import keep_checkpoint
 from hivekeeper.commands.leases import take_lease
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain import events as e
 from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.keeper.keeper import Keeper, open_hive
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByKeeper, ByPerson, BySuccessor, Ledger, create_ledger, open_ledger
+from hivekeeper.store.ledger import ByKeeper, ByPerson, BySuccessor, Ledger, create_ledger, open_ledger, read_head
+from hivekeeper.views.history import show_status_at
 
 Say = Callable[[str], None]
 ROUNDS, EVENTS_A_ROUND, WARM_UP = 5, 600, 6000
 PROCESSES, EVENTS_A_PROCESS = 8, 200
 IDLE_S = 10.0
+MOMENTS = 20
+IN_SIGHT = 3  # complete convoys that are not archived yet, and so are in every state put by
 BENCHED_BY = ByPerson("bench")
 
 
@@ -139,6 +144,22 @@ def measure_history(root: Path, history: int) -> Iterator[Figure]:
     times = {hive: min(_time_hive(hive, "status", "--json") for _ in range(5)) for hive in (short, long)}
     ratio, detail = times[long] / times[short], f"{times[short]:.2f} s and {times[long]:.2f} s"
     yield Figure(f"status --json at {history} events / at 1000", ratio, "×", "< 5", ratio < 5, detail)
+    yield measure_past(long)
+
+
+def measure_past(hive: Path) -> Figure:
+    """Look at random moments of a hive's history, as `hive replay --at` does."""
+    ledger, chance, times = open_ledger(hive / ".hive" / "ledger.db"), random.Random(1), []  # noqa: S311 - chance of no secret
+    with ledger.read() as connection:
+        head = read_head(connection).seq
+        for _ in range(MOMENTS):
+            seq = chance.randint(1, head)
+            started = time.perf_counter()
+            show_status_at(connection, seq)
+            times.append(time.perf_counter() - started)
+    ledger.close()
+    name, slowest = f"state at a moment of {head} events, slowest of {MOMENTS} random moments", max(times)
+    return Figure(name, slowest, "s", "< 1", slowest < 1, f"median {statistics.median(times):.2f} s")
 
 
 def measure_help() -> Figure:
@@ -234,7 +255,7 @@ def _run_until_killed(hive: Path, at_once: int, marks: int) -> None:
 
 
 def _grow(hive: Path, events: int) -> None:
-    """Give a hive a past: finished tasks, in the events and rows they really leave."""
+    """Give a hive a past: finished tasks, in the events, rows and states put by that they really leave."""
     ledger = open_ledger(hive / ".hive" / "ledger.db")
     with ledger.write(BySuccessor("bench")) as tx:
         keeper = take_lease(tx, holder="bench", pid=1, start_ticks=1, boot_id="bench", why="")
@@ -250,8 +271,12 @@ def _grow(hive: Path, events: int) -> None:
                 _live_through(tx.record, f"{name}/t{number}", name, f"t{number}", worker)
             tx.record(e.SwarmClosed(name, 1))
             tx.record(e.ConvoyCompleted(name))
-            tx.record(e.ConvoyArchived(name))
+            if convoy > IN_SIGHT:
+                tx.record(e.ConvoyArchived(f"past-{convoy - IN_SIGHT}"))
+            keep_checkpoint(tx)
     with ledger.write(keeper) as tx:
+        for number in range(max(1, convoy - IN_SIGHT + 1), convoy + 1):
+            tx.record(e.ConvoyArchived(f"past-{number}"))
         tx.record(e.LeaseReleased("bench"))
     with ledger.write(BENCHED_BY) as tx:
         submit_plan(tx, PlanSpec("now", tuple(TaskSpec(f"t{index}", "true") for index in range(10))))

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from hivekeeper import __version__
-from hivekeeper.cli import render
+from hivekeeper.cli import history, render
+from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.watch import INTERRUPTED, keep
 from hivekeeper.commands import convoys as convoy_commands
 from hivekeeper.commands import plans, tasks
@@ -25,9 +26,8 @@ from hivekeeper.keeper.keeper import Hive, Keeper, find_root, open_hive
 from hivekeeper.keeper.lease import ask_to_stop, find_living_holder
 from hivekeeper.runs.detach import start_detached
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByPerson, create_ledger, read_events, read_head
+from hivekeeper.store.ledger import ByPerson, create_ledger
 from hivekeeper.views import convoys as convoy_views
-from hivekeeper.views.events import say_event, show_event
 from hivekeeper.views.status import show_status
 from hivekeeper.views.tasks import get_task, show_task, show_why
 
@@ -38,6 +38,10 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure this machine and thi
 app.add_typer(convoy_app, name="convoy")
 app.add_typer(task_app, name="task")
 app.add_typer(bench_app, name="bench")
+app.command()(doctor)
+app.command()(history.log)
+app.command()(history.replay)
+app.command(context_settings={"ignore_unknown_options": True})(history.diff)  # "-10m" is a moment, not an option
 
 Json = Annotated[bool, typer.Option("--json", help="Print what programs read.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it goes into the ledger.")]
@@ -199,33 +203,6 @@ def ledger(convoy: str, *, json: Json = False) -> None:
         typer.echo(f"{view['pipeline_id']}  {view['state']}")
         columns = {"task_id": "Task", "status": "Status", "dispatched_at": "Dispatched", "completed_at": "Completed"}
         render.print_table(view["tasks"], columns)
-
-
-@app.command()
-def log(
-    *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come.")] = False,
-    since: Annotated[int, typer.Option(help="Begin after this event.")] = -1,
-    lines: Annotated[int, typer.Option("-n", help="How many to begin with.")] = 20,
-    json: Json = False,
-) -> None:
-    """Show what happened."""
-    hive = _open()
-    with hive.ledger.read() as connection:
-        seen = since if since >= 0 else max(0, read_head(connection).seq - lines)
-    while True:
-        with hive.ledger.read() as connection:
-            events = read_events(connection, seen, 1000)
-        for event in events:
-            render.print_json_line(show_event(event)) if json else typer.echo(render.clean(say_event(event)))
-            seen = event.seq
-        if not events and not follow:
-            return
-        if not events:
-            try:
-                time.sleep(0.2)
-            except KeyboardInterrupt:
-                return
 
 
 @convoy_app.command("ls")

@@ -5,6 +5,7 @@ Rules:
 2. A batch is closed when nothing of it is open and no task can join it.
 3. A settled attempt's sandbox is removed once what was in it is proven kept, and not before.
 4. A complete convoy is archived after a while; its ids stay known for ever.
+5. Every ten thousand events the state is put by, so that any moment of the past is quick to see.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from hivekeeper.clock import Clock, to_seconds
 from hivekeeper.commands import convoys as commands
+from hivekeeper.commands import history
 from hivekeeper.commands.attempts import sweep_attempt
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import events as e
@@ -25,7 +27,7 @@ from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction, read_head
 
 SANDBOXES_A_PASS = 64
 
@@ -51,7 +53,7 @@ _WOKEN_BY = (
 
 
 class Janitor:
-    """Ends, closes, removes, archives."""
+    """Ends, closes, removes, archives, puts by."""
 
     name = "janitor"
     rest_s = 0.1
@@ -78,6 +80,7 @@ class Janitor:
             swarms = queries.list_closable_swarms(connection)
             settled = queries.list_removable_sandboxes(connection, SANDBOXES_A_PASS)
             sandboxes = [(row, queries.list_runs_of_attempt(connection, row.task, row.number)) for row in settled]
+            due = history.is_checkpoint_due(read_head(connection).seq, queries.find_last_checkpoint(connection))
         to_remove = [pair for pair in sandboxes if _is_kept(pair[1]) and not _is_being_removed(pair[1])]
         removed = [row for row, runs in sandboxes if _is_removed(runs)]
         to_archive = [convoy for convoy in convoys if self._is_old(convoy)]
@@ -87,6 +90,7 @@ class Janitor:
             "removing": len(to_remove),
             "removed": len(removed),
             "archived": len(to_archive),
+            "checkpoints": int(due),
         }
         if any(counts.values()):
             with self._ledger.write(self._authority) as tx:
@@ -100,6 +104,7 @@ class Janitor:
                     sweep_attempt(tx, attempt)
                 for convoy in to_archive:
                     commands.archive_convoy(tx, convoy)
+                history.keep_checkpoint(tx)
         return counts if any(counts.values()) else {}
 
     def _is_old(self, convoy: ConvoyRow) -> bool:
@@ -111,7 +116,7 @@ class Janitor:
         number = sum(run.kind == "remove" for run in runs) + 1
         run = attempt_run_id(attempt.task, attempt.number, "remove" if number == 1 else f"remove-{number}")
         sandbox, gate = (place(attempt.task, attempt.number) for place in (self._places.sandbox, self._places.gate))
-        argv = (*orders.remove_directory(sandbox), str(gate), f"{sandbox}.index")
+        argv = (*orders.remove_directory(sandbox), str(gate), f"{sandbox}.index", f"{gate}.index")
         order = Order(run, "remove", argv, str(self._places.root), {}, {"wall_s": 600.0, "grace_s": 5.0})
         intend_run(tx, order, boot_id=self._boot_id, task=attempt.task, attempt=attempt.number)
 

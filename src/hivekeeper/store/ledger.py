@@ -131,6 +131,16 @@ class Transaction:
         values = (self.head.epoch, self._clock.now(), boot_id, int(monotonic_s * 1000))
         self.connection.run(_BEAT, values)
 
+    def put_checkpoint(self, data: str) -> None:
+        """Put the state at this event by, as the keeper; a cache, so a row and not an event."""
+        if not isinstance(self._authority, ByKeeper):
+            raise HiveError(f"{self._authority.who} may not put a state by: that is the keeper's.")
+        self.connection.run(_PUT_CHECKPOINT, (self.head.seq, self._clock.now(), data))
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        """Note how far a reader of the log has come; never backwards. An observation, so a row and not an event."""
+        self.connection.run(_MOVE_CURSOR, (name, min(seq, self.head.seq), self._clock.now()))
+
     def _check_authority(self, body: Body) -> None:
         match self._authority:
             case ByKeeper():
@@ -276,6 +286,9 @@ _EVENTS_FROM = f"SELECT {_EVENT_COLUMNS} FROM event WHERE seq >= ? ORDER BY seq"
 _BEAT = """INSERT INTO heartbeat (id, epoch, at, boot_id, monotonic_ms) VALUES (1, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, at = excluded.at, boot_id = excluded.boot_id,
 monotonic_ms = excluded.monotonic_ms"""
+_PUT_CHECKPOINT = "INSERT INTO checkpoint (seq, recorded_at, data) VALUES (?, ?, ?) ON CONFLICT (seq) DO NOTHING"
+_MOVE_CURSOR = """INSERT INTO cursor (name, seq, moved_at) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, moved_at = excluded.moved_at WHERE cursor.seq < excluded.seq"""
 
 
 # Table and column names below come from `project` alone, never from outside.

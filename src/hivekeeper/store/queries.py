@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
+from hivekeeper.domain.events import Event
 from hivekeeper.domain.rows import (
     AttemptRow,
     ConvoyRow,
@@ -19,10 +20,11 @@ from hivekeeper.domain.rows import (
 )
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.store.database import Connection, Parameters, load_sql
+from hivekeeper.store.ledger import to_event
 
 R = TypeVar("R")
 
-_TABLES: dict[str, type[Any]] = {
+TABLES: dict[str, type[Any]] = {
     "task": TaskRow,
     "attempt": AttemptRow,
     "run": RunRow,
@@ -45,6 +47,15 @@ class SwarmTally:
     working: int
     first_worker: int
     last_worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRow:
+    """A reader of the log: up to and with this event it has read everything."""
+
+    name: str
+    seq: int
+    moved_at: str
 
 
 def find_task(connection: Connection, key: str) -> TaskRow | None:
@@ -209,6 +220,47 @@ def count_open_work(connection: Connection) -> tuple[int, int, int]:
     return convoys, attempts, runs
 
 
+def list_events_about(connection: Connection, subject: str, *, after: int, until: int, limit: int) -> list[Event]:
+    """List events about a subject and whatever is beneath it, from the one after `after` to `until`."""
+    # "0" is the character next to "/", so that the two enclose everything that begins with the subject and a "/".
+    names = {"subject": subject, "first": f"{subject}/", "beyond": f"{subject}0"}
+    rows = connection.rows(_sql("list_events_about"), {**names, "after": after, "until": until, "limit": limit})
+    return [to_event(row) for row in rows]
+
+
+def list_convoys_archived_between(connection: Connection, after: int, until: int) -> list[str]:
+    """List the names of convoys that were put away after one event and not after another."""
+    rows = connection.rows(_sql("list_convoys_archived_between"), {"after": after, "until": until})
+    return [row[0] for row in rows]
+
+
+def find_recorded_at(connection: Connection, seq: int) -> str | None:
+    """Find when an event was written down."""
+    rows = connection.rows(_sql("find_recorded_at"), {"seq": seq})
+    return rows[0][0] if rows else None
+
+
+def find_cursor(connection: Connection, name: str) -> CursorRow | None:
+    """Find how far a reader of the log has come."""
+    return _one(connection, "find_cursor", CursorRow, {"name": name})
+
+
+def list_cursors(connection: Connection) -> list[CursorRow]:
+    """List all readers of the log."""
+    return _all(connection, "list_cursors", CursorRow)
+
+
+def find_checkpoint(connection: Connection, seq: int) -> tuple[int, str] | None:
+    """Find the last state put by at or before an event."""
+    rows = connection.rows(_sql("find_checkpoint"), {"seq": seq})
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def find_last_checkpoint(connection: Connection) -> int:
+    """Find at which event a state was last put by; 0 when none was."""
+    return int(connection.rows(_sql("find_last_checkpoint"))[0][0])
+
+
 def _all(connection: Connection, name: str, into: Callable[..., R], parameters: Parameters = ()) -> list[R]:
     return [_build(into, row) for row in connection.rows(_sql(name), parameters)]
 
@@ -235,7 +287,7 @@ def _state_column(into: Any) -> tuple[int, type[StrEnum] | None]:  # noqa: ANN40
 @cache
 def _sql(name: str) -> str:
     text = _FILES[name]
-    for table, row in _TABLES.items():
+    for table, row in TABLES.items():
         text = text.replace(f"{{{table}}}", ", ".join(f"{table}.{field.name}" for field in fields(row)))
     return text
 

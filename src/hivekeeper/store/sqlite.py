@@ -178,6 +178,18 @@ def reading_only(path: Path) -> Iterator[SqliteConnection]:
             raw.close()
 
 
+@contextmanager
+def in_memory() -> Iterator[SqliteConnection]:
+    """Open empty tables of today's schema that live in memory and end with the block; a replay fills them."""
+    raw = _connect(Path(":memory:"), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, {"foreign_keys": 1})
+    try:
+        _migrate(raw, 0)
+        raw.execute("BEGIN")
+        yield SqliteConnection(raw)
+    finally:
+        raw.close()
+
+
 def _journal(path: Path) -> Path:
     """Name the journal SQLite keeps before a ledger is in WAL mode, that is, only while one is being created."""
     return path.with_name(f"{path.name}-journal")
@@ -309,3 +321,30 @@ def _explain(error: Exception, path: Path) -> HiveError:
             return DamagedLedgerError(f"The ledger's schema refused a change: {error}.", advice="This is a defect.")
         case _:
             return UnavailableError(f"The ledger at {path} could not be used: {error}.")
+
+
+def read_schema(connection: SqliteConnection) -> tuple[int, int]:
+    """Tell which schema a ledger has, and which one is today's."""
+    return _schema_version(connection.raw), load_migrations()[-1][0]
+
+
+def list_file_problems(connection: SqliteConnection) -> list[str]:
+    """Have SQLite read every page, index and reference of the file; a sentence for each thing that is wrong."""
+    pages = [str(row[0]) for row in connection.rows("PRAGMA integrity_check") if row[0] != "ok"]
+    broken = connection.rows("PRAGMA foreign_key_check")
+    return pages + [f"row {row} of {table} refers to a {parent} that is not there" for table, row, parent, _ in broken]
+
+
+def list_pragma_problems(path: Path) -> list[str]:
+    """Tell which of a writer's pragmas this file does not have or SQLite does not take, without writing to the file."""
+    with _explained(path):
+        raw = _connect(path, apsw.SQLITE_OPEN_READONLY, {})
+        try:
+            for name, wanted in _WRITE_PRAGMAS.items():
+                if name != "journal_mode":  # the one that is kept in the file
+                    raw.execute(f"PRAGMA {name} = {wanted}").fetchall()
+            found = {name: _pragma(raw, name) for name in _WRITE_PRAGMAS}
+        finally:
+            raw.close()
+    wrong = [(name, wanted) for name, wanted in _WRITE_PRAGMAS.items() if found[name] != wanted]
+    return [f"{name} is {found[name]} and must be {wanted}" for name, wanted in wrong]

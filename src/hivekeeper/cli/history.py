@@ -1,0 +1,183 @@
+"""The commands about the past: the log and its readers, the hive as it was, what changed since."""
+
+import getpass
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hivekeeper.cli import render
+from hivekeeper.clock import to_seconds, to_text
+from hivekeeper.commands.history import check_cursor, move_cursor
+from hivekeeper.config.settings import read_duration
+from hivekeeper.domain.events import Event
+from hivekeeper.errors import InputError
+from hivekeeper.keeper.keeper import Hive, find_root, open_hive
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import ByPerson, read_events, read_head
+from hivekeeper.views import history as views
+from hivekeeper.views.events import say_event, show_event
+
+Json = Annotated[bool, typer.Option("--json", help="Print what programs read.")]
+_FORMS = ("%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
+_EVENTS_A_PAGE = 1000
+
+
+def _open() -> Hive:
+    return open_hive(find_root(Path.cwd()))
+
+
+def read_moment(text: str, *, now: str) -> int | str:
+    """Read what a person types for a moment: an event's number, or a time, which is told as the ledger writes it."""
+    said = text.strip()
+    if said.isascii() and said.isdecimal():
+        return int(said)
+    if said == "now":
+        return now
+    if said.startswith("-") or said.endswith("ago"):
+        try:
+            return to_text(to_seconds(now) - read_duration(said.removeprefix("-").removesuffix("ago").strip()))
+        except (ValueError, OverflowError):
+            raise _no_moment(text) from None
+    plain = said.replace("T", " ").removesuffix("Z")
+    for written in (plain, f"{now[:10]} {plain}"):
+        for form in _FORMS:
+            try:
+                return to_text(datetime.strptime(f"{written} +0000", f"{form} %z").timestamp())
+            except ValueError:
+                continue
+    raise _no_moment(text)
+
+
+def _no_moment(text: str) -> InputError:
+    forms = (
+        "an event's number (1234), a UTC time (2026-11-15T21:25:35Z, '2026-11-15 21:25', 21:25), -10m, '10m ago' or now"
+    )
+    return InputError(f"'{text}' is not a moment.", advice=f"Type {forms}.")
+
+
+def log(  # noqa: PLR0913 - one option a way of reading
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come.")] = False,
+    since: Annotated[int, typer.Option(help="Begin after this event.")] = -1,
+    lines: Annotated[int, typer.Option("-n", help="How many to begin with.")] = 20,
+    subject: Annotated[str | None, typer.Option(help="Only about this convoy, CONVOY/TASK, run or repository.")] = None,
+    cursor: Annotated[
+        str | None, typer.Option(help="Begin after what this reader has; remember how far it is.")
+    ] = None,
+    cursors: Annotated[bool, typer.Option("--cursors", help="List readers and how far behind they are.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what happened."""
+    hive = _open()
+    if cursors:
+        with hive.ledger.read() as connection:
+            rows = views.list_cursors(connection)
+        columns = {"cursor": "Cursor", "seq": "Read up to", "behind": "Behind", "moved_at": "Moved"}
+        render.print_json(rows) if json else render.print_table(rows, columns)
+        return
+    seen = _find_start(hive, since, lines, subject, cursor)
+    try:
+        while True:
+            events = _read_page(hive, seen, subject)
+            for event in events:
+                render.print_json_line(show_event(event)) if json else typer.echo(render.clean(say_event(event)))
+                seen = event.seq
+            if events and cursor is not None:
+                # Only now: who dies before this reads these events twice, and nobody ever misses one.
+                sys.stdout.flush()
+                with hive.ledger.write(ByPerson(f"{getpass.getuser()} on {socket.gethostname()}")) as tx:
+                    move_cursor(tx, cursor, seen)
+            if not events and not follow:
+                return
+            if not events:
+                time.sleep(0.2)
+    except KeyboardInterrupt:
+        return
+
+
+def _find_start(hive: Hive, since: int, lines: int, subject: str | None, cursor: str | None) -> int:
+    """Find the event after which to begin."""
+    if cursor is not None:
+        check_cursor(cursor)
+        if since >= 0:
+            raise InputError("--cursor says itself where to begin.", advice="Leave out --since, or take a new cursor.")
+    with hive.ledger.read() as connection:
+        if cursor is not None:
+            found = queries.find_cursor(connection, cursor)
+            return found.seq if found else 0
+        if since >= 0:
+            return since
+        # A subject's story is short and begins at its beginning.
+        return 0 if subject is not None else max(0, read_head(connection).seq - lines)
+
+
+def _read_page(hive: Hive, seen: int, subject: str | None) -> list[Event]:
+    with hive.ledger.read() as connection:
+        if subject is None:
+            return read_events(connection, seen, _EVENTS_A_PAGE)
+        head = read_head(connection).seq
+        return queries.list_events_about(connection, subject, after=seen, until=head, limit=_EVENTS_A_PAGE)
+
+
+def replay(
+    *,
+    at: Annotated[str, typer.Option(help="Event number, UTC time, or how long ago: 1234, 21:25, -10m.")],
+    convoy: Annotated[str | None, typer.Option(help="Only this convoy, archived or not.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the hive as it was."""
+    hive = _open()
+    now = hive.ledger.clock.now()
+    with hive.ledger.read() as connection:
+        seq = views.get_seq(connection, read_moment(at, now=now), now=now)
+        shown = (
+            views.show_status_at(connection, seq) if convoy is None else views.show_convoy_at(connection, seq, convoy)
+        )
+    if json:
+        render.print_json(shown)
+        return
+    typer.echo(f"As of event {seq}, recorded at {shown['as_of']['recorded_at']}")
+    render.print_status(shown) if convoy is None else render.print_convoy(shown)
+
+
+def diff(first: str, second: str, *, json: Json = False) -> None:
+    """Show what changed between two moments, each an event number, a UTC time, or how long ago."""
+    hive = _open()
+    now = hive.ledger.clock.now()
+    with hive.ledger.read() as connection:
+        seqs = [views.get_seq(connection, read_moment(text, now=now), now=now) for text in (first, second)]
+        shown = views.show_difference(connection, *seqs)
+    if json:
+        render.print_json(shown)
+        return
+    begin, end = shown["from"], shown["to"]
+    if begin == end:
+        typer.echo(f"Both are event {end['seq']}, recorded at {end['recorded_at']}: nothing differs.")
+        return
+    typer.echo(f"From event {begin['seq']}, recorded at {begin['recorded_at']}")
+    typer.echo(f"  to event {end['seq']}, recorded at {end['recorded_at']}: {shown['events']} events")
+    columns = {"convoy": ("state", "complete", "tasks"), "task": ("state", "attempts", "commit")}
+    columns["repo"] = ("state", "integration", "published")
+    for noun, names in columns.items():
+        _print_changes(noun, names, shown[f"{noun}s"])
+    if not any(shown[f"{noun}s"] for noun in columns):
+        typer.echo("No convoy, task or repository differs.")
+
+
+def _print_changes(noun: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        shown = [
+            {noun: row[noun], **{name: _say_change(name, row["from"], row["to"]) for name in names}} for row in rows
+        ]
+        render.print_table(shown, {name: name.capitalize() for name in (noun, *names)})
+
+
+def _say_change(name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    was, is_ = ("–" if side is None or side[name] is None else str(side[name])[:12] for side in (before, after))
+    return is_ if was == is_ else f"{was} → {is_}"
