@@ -1,0 +1,77 @@
+"""`hive doctor`: what is wrong first, each with what to type."""
+
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from hivekeeper.cli import render
+from hivekeeper.keeper.keeper import find_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hivekeeper.doctor.findings import Finding, Report, Say
+
+
+def doctor(
+    *,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what is provably safe; needs the keeper's lease.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what programs read.")] = False,
+) -> None:
+    """Examine the hive: ledger, lease, runs, sandboxes, mirrors, machine."""
+    from hivekeeper.doctor.examine import examine, mend  # noqa: PLC0415 - only this command needs it
+    from hivekeeper.doctor.findings import decide_exit_code  # noqa: PLC0415 - as above
+
+    root = find_root(Path.cwd())
+    with _progress() as say:
+        report = mend(root, say=say) if fix else examine(root, say=say)
+    code = decide_exit_code(report.findings)
+    render.print_json(_show(report, code)) if json else _print(report)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _progress() -> "Iterator[Say]":
+    """Say on a terminal what is being looked at; nobody else wants to know."""
+    if not sys.stderr.isatty():
+        yield lambda _what: None
+        return
+    with Console(stderr=True).status("Looking …") as status:
+        yield lambda what: status.update(f"Looking at {render.clean(what)} …")
+
+
+def _show(report: "Report", code: int) -> dict[str, Any]:
+    counts = {level: sum(finding.level == level for finding in report.findings) for level in ("OK", *_STYLES)}
+    done, left = ([render.clean(line) for line in lines] for lines in (report.done, report.left))
+    summary = {**counts, "exit_code": code, "done": done, "left": left}
+    return {"summary": summary, "findings": [_show_finding(finding) for finding in report.findings]}
+
+
+def _show_finding(finding: "Finding") -> dict[str, Any]:
+    texts = {name: render.clean(value) for name, value in asdict(finding).items() if name != "fix"}
+    return {**texts, "fixable": finding.fix is not None}
+
+
+def _print(report: "Report") -> None:
+    out = render.console()
+    for line in (*report.done, *report.left):
+        out.print(Text(render.clean(line)))
+    wrong = sorted((f for f in report.findings if f.level != "OK"), key=lambda finding: finding.level)
+    for finding in wrong:  # in lines and not in a table: what is to be typed must not be broken
+        head = Text(f"{finding.level:4} ", style=_STYLES[finding.level]).append(f"{finding.check:9} ", style="not bold")
+        out.print(head.append(render.clean(finding.what), style="not bold"))
+        out.print(Text(f"               → {render.clean(finding.advice)}"))
+    well = [{"level": f.level, "check": f.check, "what": f.what} for f in report.findings if f.level == "OK"]
+    render.print_table(well, {"level": "", "check": "Looked at", "what": "Found"})
+    out.print(
+        f"[bold red]{len(wrong)} findings need you.[/]" if wrong else "[green]Nothing is wrong with this hive.[/]"
+    )
+
+
+_STYLES = {"WARN": "bold yellow", "FAIL": "bold red"}

@@ -1,0 +1,183 @@
+"""What the ledger says of the world, and what lies and lives there: gathered once, judged by the checks.
+
+The order makes the two comparable while a keeper works on: directories and processes are listed first, so whatever
+has an intent by then is in the ledger when it is read; processes are listed again after it, so one that belongs to a
+run that had ended by then is truly left over.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, LeaseRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.run import Alive, Claim, Look, Unclaimed
+from hivekeeper.domain.states import AttemptState, RunState, TaskState
+from hivekeeper.keeper.lease import find_living_holder
+from hivekeeper.places import Places
+from hivekeeper.runs.local import LocalRuns
+from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import Head, read_head
+from hivekeeper.store.sqlite import reading_only
+
+AttemptKey = tuple[str, int]
+_EVERY = -1  # SQLite's word for no limit
+_MARKER = b"HIVE_RUN="
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An attempt and its runs, oldest first."""
+
+    attempt: AttemptRow
+    runs: tuple[RunRow, ...]
+
+    def find_success(self, kind: str) -> RunRow | None:
+        """Find the last run of a kind that ended well."""
+        return next((run for run in reversed(self.runs) if run.kind == kind and run.succeeded), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What the ledger says, at one moment; `keeper` is whoever lives and keeps this hive, if not we ourselves."""
+
+    head: Head
+    lease: LeaseRow | None
+    heartbeat: HeartbeatRow | None
+    keeper: LeaseRow | None
+    repos: tuple[RepoRow, ...]
+    complete: tuple[TaskRow, ...]
+    open_runs: tuple[RunRow, ...]
+    attempts: Mapping[AttemptKey, Known]
+    runs: Mapping[str, RunRow | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Records and world together; `laid_out` has the sandboxes and gates on disk, `run_directories` runs by id."""
+
+    places: Places
+    records: Records
+    now_s: float
+    monotonic_s: float
+    boot_id: str
+    run_directories: tuple[str, ...]
+    laid_out: Mapping[Path, AttemptKey]
+    looks: Mapping[str, Look]
+    processes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def may_run(self) -> str | None:
+        """Name a run or process of this hive that may be at work now, or start unasked; None when nothing can."""
+        for run in self.records.open_runs:
+            look = self.looks[run.id]
+            if isinstance(look, Alive) or (isinstance(look, Unclaimed) and run.boot_id == self.boot_id):
+                return run.id
+        return next(iter(self.processes), None)
+
+
+def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
+    """Look at the world, then at the ledger, then at what still lives; while `mending` the lease is our own."""
+    directories, laid_out = tuple(_list_run_directories(places.runs)), dict(_list_laid_out(places))
+    before = _list_marked()
+    with reading_only(places.ledger) as connection:
+        marker = f"{read_head(connection).hive}/"
+        keeper = None if mending else find_living_holder(connection)
+        ours = {name.removeprefix(marker) for name in before if name.startswith(marker)}
+        records = _read(connection, keeper, {*directories, *ours}, set(laid_out.values()))
+    after = _list_marked()
+    with closing(LocalRuns(places.runs, records.head.hive)) as runs:
+        looks = {run.id: runs.look(run.id, _known_claim(run)) for run in records.open_runs}
+    return Facts(
+        places=places,
+        records=records,
+        now_s=to_seconds(clock.now()),
+        monotonic_s=clock.monotonic(),
+        boot_id=read_boot_id(),
+        run_directories=directories,
+        laid_out=laid_out,
+        looks=looks,
+        processes={run: pids for run in sorted(ours) if (pids := _both(before, after, marker + run))},
+    )
+
+
+def _read(connection: Connection, keeper: LeaseRow | None, run_ids: set[str], found: set[AttemptKey]) -> Records:
+    opened = [queries.list_open_attempts(connection, state) for state in (AttemptState.WORKING, AttemptState.SUBMITTED)]
+    rows = {(row.task, row.number): row for pairs in opened for row, _ in pairs}
+    rows |= {(row.task, row.number): row for row in queries.list_removable_sandboxes(connection, _EVERY)}
+    for task in {task for task, _ in found if task.isprintable()}:
+        rows |= {(row.task, row.number): row for row in queries.list_attempts_of_task(connection, task)}
+    return Records(
+        head=read_head(connection),
+        lease=queries.find_lease(connection),
+        heartbeat=queries.find_heartbeat(connection),
+        keeper=keeper,
+        repos=tuple(queries.list_repos(connection)),
+        complete=tuple(queries.list_tasks_in_state(connection, TaskState.COMPLETE)),
+        open_runs=tuple(queries.list_open_runs(connection)),
+        attempts={
+            key: Known(row, tuple(queries.list_runs_of_attempt(connection, row.task, row.number)))
+            for key, row in rows.items()
+        },
+        # A name that is no text was never one of ours, and cannot be asked for.
+        runs={run: queries.find_run(connection, run) if run.isprintable() else None for run in run_ids},
+    )
+
+
+def _known_claim(run: RunRow) -> Claim | None:
+    if run.state is not RunState.RUNNING:
+        return None
+    return Claim(run.pid or 0, run.start_ticks or 0, run.boot_id, run.started_at or run.intended_at)
+
+
+def _list_run_directories(runs: Path) -> Iterator[str]:
+    for group in list_directories(runs):
+        yield from (f"{group.name}/{run.name}" for run in list_directory(group.path))
+
+
+def _list_laid_out(places: Places) -> Iterator[tuple[Path, AttemptKey]]:
+    for room in (places.hive / "sandboxes", places.hive / "gates"):
+        for convoy in list_directories(room):
+            for found in list_directories(convoy.path):
+                task, _, number = found.name.rpartition(".")
+                yield Path(found.path), (f"{convoy.name}/{task}", int(number) if number.isdecimal() else 0)
+
+
+def list_directory(path: Path | str) -> list["os.DirEntry[str]"]:
+    """List a directory in the order of names; one that is not there, or no more, has nothing in it."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+    return []
+
+
+def list_directories(path: Path | str) -> list["os.DirEntry[str]"]:
+    """List the directories in a directory; a link may lead anywhere and is none."""
+    return [entry for entry in list_directory(path) if entry.is_dir(follow_symlinks=False)]
+
+
+def _list_marked() -> dict[str, set[int]]:
+    """List the living processes that carry the marker of a run, of whatever hive, by what it says."""
+    found: dict[str, set[int]] = {}
+    for pid in (int(entry.name) for entry in list_directory("/proc") if entry.name.isdecimal()):
+        if (marker := find_marker(pid)) is not None and pid != os.getpid():
+            found.setdefault(marker, set()).add(pid)
+    return found
+
+
+def find_marker(pid: int) -> str | None:
+    """Find which run a process says it belongs to."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()  # of one that is dead it is empty
+    except OSError:  # gone meanwhile, or another user's
+        return None
+    values = (entry.removeprefix(_MARKER) for entry in environment.split(b"\0") if entry.startswith(_MARKER))
+    return next((os.fsdecode(value) for value in values), None)
+
+
+def _both(before: Mapping[str, set[int]], after: Mapping[str, set[int]], marker: str) -> tuple[int, ...]:
+    return tuple(sorted(before.get(marker, set()) & after.get(marker, set())))

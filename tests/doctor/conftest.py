@@ -1,0 +1,131 @@
+"""A hive that has done its work, once; every test spoils a copy of its own."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import apsw
+import pytest
+
+from hivekeeper.doctor.examine import examine, mend
+from hivekeeper.doctor.findings import Check, Finding, Level, Report, decide_exit_code
+from hivekeeper.domain.plan import TaskSpec
+from hivekeeper.domain.rows import RunRow
+from hivekeeper.places import Places
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import read_head
+from hivekeeper.store.sqlite import reading_only
+from tests.scenarios.conftest import Repository, Stage
+
+USES_OF_SANDBOX = 8  # at least as many as there are tests that ask for one
+
+
+class Patient:
+    """A hive nobody keeps, to be spoilt and examined."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.places = Places(root)
+
+    def examine(self) -> Report:
+        return examine(self.root)
+
+    def mend(self) -> Report:
+        return mend(self.root)
+
+    def find_wrong(self) -> list[Finding]:
+        """What is not well, apart from the room on the disk of whoever runs the tests."""
+        return list_wrong(self.examine())
+
+    def exit_code(self) -> int:
+        return decide_exit_code(self.find_wrong())
+
+    def sql(self, statement: str, *values: str | int) -> None:
+        """Change the ledger behind the hive's back."""
+        connection = apsw.Connection(str(self.places.ledger))
+        connection.execute(statement, values)
+        connection.close()
+
+    def count_events(self) -> int:
+        with reading_only(self.places.ledger) as connection:
+            return read_head(connection).seq
+
+    @property
+    def hive(self) -> str:
+        with reading_only(self.places.ledger) as connection:
+            return read_head(connection).hive
+
+    def run(self, run: str) -> RunRow:
+        with reading_only(self.places.ledger) as connection:
+            found = queries.find_run(connection, run)
+        assert found is not None
+        return found
+
+    def git(self, *arguments: str) -> str:
+        """Do something in the mirror."""
+        argv = ("git", "--git-dir", str(self.places.mirror("app")), *arguments)
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def list_wrong(report: Report) -> list[Finding]:
+    return [finding for finding in report.findings if finding.level is not Level.OK and finding.check is not Check.DISK]
+
+
+@pytest.fixture(scope="session")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hive with a task that landed, one that failed with its work kept, and one without a repository."""
+    directory = tmp_path_factory.mktemp("worked")
+    stage, repository = Stage(directory / "hive"), Repository(directory / "app")
+    stage.submit(
+        TaskSpec("A", "echo a > a", repo="app"),
+        TaskSpec("B", "echo b > b; exit 1", repo="app", attempts=1),
+        TaskSpec("C", "echo c"),
+        repos=(repository.spec(verify="true"),),
+    )
+    # Copied while its snapshot is intended and not yet made, so that nothing in a copy is newer than what was kept.
+    stage.step_until(lambda: any(run.kind == "snapshot" for run in stage.runs("B")))
+    for number in range(USES_OF_SANDBOX):
+        shutil.copytree(stage.hive.places.sandbox("work/B", 1), directory / "sandboxes" / str(number))
+    stage.finish()
+    stage.step_until(lambda: all(attempt.sandbox == "REMOVED" for task in "AB" for attempt in stage.attempts(task)))
+    stage.close()
+    return directory
+
+
+@pytest.fixture
+def patient(worked: Path, tmp_path: Path) -> Patient:
+    root = tmp_path / "hive"
+    shutil.copytree(worked / "hive", root, symlinks=True)
+    return Patient(root)
+
+
+@pytest.fixture
+def sandbox_of_b(worked: Path, patient: Patient) -> Path:
+    """The sandbox of the failed task as a power cut brings it back: its removal undone, nothing in it new."""
+    path = patient.places.sandbox("work/B", 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    copy = next((worked / "sandboxes").iterdir())
+    return copy.rename(path)  # moving it leaves the files in it untouched
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    """The number of a process that has been."""
+    process = subprocess.Popen(("true",))
+    process.wait()
+    return process.pid
+
+
+class Lingering:
+    """A process that carries the marker of a run."""
+
+    def __init__(self, marker: str) -> None:
+        self.process = subprocess.Popen(("sleep", "300"), env={**os.environ, "HIVE_RUN": marker})
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()

@@ -1,0 +1,327 @@
+"""`--fix` mends exactly what is provably safe, once, and leaves everything else as it is."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.clock import SystemClock
+from hivekeeper.commands.plans import submit_plan
+from hivekeeper.doctor.findings import Check, Report
+from hivekeeper.domain.plan import PlanSpec, TaskSpec
+from hivekeeper.errors import AnotherKeeperError
+from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.store.ledger import read_events
+from tests.doctor.conftest import Lingering, Patient, list_wrong
+from tests.scenarios.conftest import ME
+
+LOCKS = (
+    "index.lock",
+    "HEAD.lock",
+    "config.lock",
+    "packed-refs.lock",
+    "shallow.lock",
+    "refs/heads/main.lock",
+    "refs/hive/attempts/work/A/1.lock",
+    "refs/hive/attempts/work/A/1.head.lock",
+    "objects/info/commit-graph.lock",
+    "objects/17/tmp_obj_Xa81bc",
+    "objects/pack/tmp_pack_Xa81bc",
+)
+
+
+def _mends(patient: Patient, path: Path) -> Report:
+    """The only finding is about this path; it is gone after mending, all is well, and a second time does nothing."""
+    (found,) = patient.find_wrong()
+    assert str(path) in found.what
+    assert found.fix is not None
+    report = patient.mend()
+    assert [line for line in report.done if str(path) in line] == list(report.done)
+    assert len(report.done) == 1
+    assert not path.exists()
+    assert list_wrong(report) == []
+    _has_nothing_to_do(patient)
+    return report
+
+
+def _has_nothing_to_do(patient: Patient) -> None:
+    events = patient.count_events()
+    again = patient.mend()
+    assert (again.done, again.left) == ((), ())
+    assert patient.count_events() == events
+
+
+def _refuses(patient: Patient, path: Path, reason: str) -> None:
+    """A finding about this path says why it is left, and mending leaves it."""
+    assert [f.what for f in patient.find_wrong() if str(path) in f.what and reason in f.what and f.fix is None]
+    report = patient.mend()
+    assert not [line for line in report.done if str(path) in line]
+    assert path.exists()
+    assert [finding for finding in list_wrong(report) if str(path) in finding.what and reason in finding.what]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_git_left_in_the_mirror_is_removed(patient: Patient, name: str) -> None:
+    path = patient.places.mirror("app") / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    _mends(patient, path)
+
+
+def test_half_received_objects_are_removed_as_a_whole(patient: Patient) -> None:
+    path = patient.places.mirror("app") / "objects" / "tmp_objdir-incoming-Xa81bc"
+    (path / "17").mkdir(parents=True)
+    (path / "17" / "tmp_obj_x").touch()
+    _mends(patient, path)
+
+
+@pytest.mark.parametrize("name", ["sandboxes/work/B.1.index", "sandboxes/work/B.1.index.lock", "gates/work/A.1.index"])
+def test_an_index_left_beside_a_sandbox_is_removed(patient: Patient, name: str) -> None:
+    path = patient.places.hive / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    _mends(patient, path)
+
+
+def test_the_lock_file_the_kernel_locks_stays(patient: Patient) -> None:
+    path = patient.places.mirror("app") / "hive.lock"
+    path.touch()
+    assert patient.find_wrong() == []
+    assert path.exists()
+
+
+def test_a_lock_stays_while_a_process_of_the_hive_lives(patient: Patient) -> None:
+    lock = patient.places.mirror("app") / "HEAD.lock"
+    lock.touch()
+    lingering = Lingering(f"{patient.hive}/work/Z.1.agent")
+    try:
+        _refuses(patient, lock, "work/Z.1.agent may be at work")
+    finally:
+        lingering.end()
+
+
+def test_a_lock_stays_while_a_run_may_yet_start(patient: Patient) -> None:
+    _intend_run(patient)
+    lock = patient.places.mirror("app") / "HEAD.lock"
+    lock.touch()
+    _refuses(patient, lock, "work/D.1.agent may be at work")
+
+
+def _intend_run(patient: Patient) -> None:
+    """Have a keeper intend a run and stop before it starts it."""
+    hive = open_hive(patient.root)
+    with hive.ledger.write(ME) as tx:
+        submit_plan(tx, PlanSpec("work", (TaskSpec("D", "true"),), ()))
+    keeper = Keeper(hive)
+    (dispatcher,) = (loop for loop in keeper.loops if loop.name == "dispatcher")
+    dispatcher.run_once()
+    keeper.close()
+    hive.close()
+
+
+@pytest.mark.parametrize("name", ["claim.{}", "exit.{}.0", "exit.{}.12"])
+def test_a_draft_of_a_dead_process_is_removed_and_the_record_stays(patient: Patient, name: str, dead_pid: int) -> None:
+    directory = patient.places.runs / "work" / "C.1.agent"
+    draft = directory / name.format(dead_pid)
+    draft.write_text("{")
+    _mends(patient, draft)
+    assert {path.name for path in directory.iterdir()} >= {"claim", "exit"}
+
+
+def test_a_draft_of_a_living_process_stays(patient: Patient) -> None:
+    draft = patient.places.runs / "work" / "C.1.agent" / f"exit.{os.getpid()}.0"
+    draft.write_text("{")
+    assert patient.find_wrong() == []
+
+
+def test_drafts_behind_a_link_are_not_touched(patient: Patient, tmp_path: Path, dead_pid: int) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / f"claim.{dead_pid}").touch()
+    (patient.places.runs / "work" / "Z.1.agent").symlink_to(elsewhere)
+    assert patient.mend().done == ()
+    assert (elsewhere / f"claim.{dead_pid}").exists()
+
+
+def test_a_sandbox_that_came_back_is_removed_since_its_work_is_kept(patient: Patient, sandbox_of_b: Path) -> None:
+    _mends(patient, sandbox_of_b)
+
+
+def test_a_gate_that_came_back_is_removed(patient: Patient) -> None:
+    gate = patient.places.gate("work/A", 1)
+    gate.mkdir(parents=True)
+    (gate / "a").write_text("a\n")
+    _mends(patient, gate)
+
+
+def test_a_sandbox_somebody_has_worked_in_since_is_never_removed(patient: Patient, sandbox_of_b: Path) -> None:
+    new = sandbox_of_b / "deep" / "new"
+    new.parent.mkdir()
+    new.write_text("the only copy\n")
+    os.utime(new, (0, 0))
+    _refuses(patient, sandbox_of_b, "was written after its snapshot")
+    assert new.read_text() == "the only copy\n"
+
+
+def test_a_sandbox_in_which_something_still_lives_is_not_removed_before_that_is_dead(
+    patient: Patient, sandbox_of_b: Path
+) -> None:
+    lingering = Lingering(f"{patient.hive}/work/B.1.agent")
+    try:
+        found = {finding.check: finding for finding in patient.find_wrong()}
+        assert "processes of its runs are alive" in found[Check.SANDBOXES].what
+        assert found[Check.SANDBOXES].fix is None
+        assert [line.partition(" ")[0] for line in patient.mend().done] == ["Killed", "Removed"]
+        assert not sandbox_of_b.exists()
+    finally:
+        lingering.end()
+
+
+def test_a_sandbox_whose_ref_is_gone_is_never_removed(patient: Patient, sandbox_of_b: Path) -> None:
+    patient.git("update-ref", "-d", "refs/hive/attempts/work/B/1")
+    _refuses(patient, sandbox_of_b, "is not in the mirror")
+
+
+def test_a_sandbox_nobody_knows_is_never_removed(patient: Patient) -> None:
+    for name in ("work/Z.1", "work/C.1", "work/B.2", "other/A.1", "work/strange"):
+        path = patient.places.hive / "sandboxes" / name
+        path.mkdir(parents=True)
+        _refuses(patient, path, "is not removed")
+
+
+def test_a_sandbox_whose_snapshot_failed_is_never_removed(patient: Patient, sandbox_of_b: Path) -> None:
+    # The tables are changed to plant it, so nothing at all is mended; the finding itself has to be right as well.
+    patient.sql("UPDATE run SET exit_status = 1 WHERE task = 'work/B' AND kind = 'snapshot'")
+    (found,) = (finding for finding in patient.find_wrong() if finding.check is Check.SANDBOXES)
+    assert "no snapshot of its work ended well" in found.what
+    assert found.fix is None
+    report = patient.mend()
+    assert report.done == ()
+    assert "not to be trusted" in report.left[0]
+    assert sandbox_of_b.is_dir()
+
+
+def test_what_an_ended_run_left_alive_is_killed(patient: Patient) -> None:
+    lingering = Lingering(f"{patient.hive}/work/C.1.agent")
+    try:
+        (found,) = patient.find_wrong()
+        assert found.check is Check.PROCESSES
+        assert lingering.is_alive()
+        report = patient.mend()
+        assert f"Killed processes {lingering.process.pid}" in report.done[0]
+        assert list_wrong(report) == []
+        assert lingering.process.wait(5) == -9
+        _has_nothing_to_do(patient)
+    finally:
+        lingering.end()
+
+
+def test_an_orphan_is_killed_first_and_the_lock_it_may_have_held_removed_after(patient: Patient) -> None:
+    lock = patient.places.mirror("app") / "HEAD.lock"
+    lock.touch()
+    lingering = Lingering(f"{patient.hive}/work/C.1.agent")
+    try:
+        report = patient.mend()
+        assert len(report.done) == 2
+        assert not lock.exists()
+        assert list_wrong(report) == []
+    finally:
+        lingering.end()
+
+
+def test_mending_adds_the_lease_to_the_log_and_nothing_else(patient: Patient) -> None:
+    (patient.places.mirror("app") / "HEAD.lock").touch()
+    before = patient.count_events()
+    patient.mend()
+    hive = open_hive(patient.root)
+    with hive.ledger.read() as connection:
+        kinds = [event.body.kind for event in read_events(connection, before, 10)]
+    hive.close()
+    assert kinds == ["lease.taken", "lease.released"]
+
+
+def test_under_a_living_keeper_nothing_is_touched(patient: Patient) -> None:
+    lock = patient.places.mirror("app") / "HEAD.lock"
+    lock.touch()
+    hive = open_hive(patient.root)
+    keeper = Keeper(hive)
+    try:
+        assert patient.find_wrong() == []  # a lock may be in use while somebody keeps
+        events = patient.count_events()
+        with pytest.raises(AnotherKeeperError, match="Another keeper is active"):
+            patient.mend()
+        assert lock.exists()
+        assert patient.count_events() == events
+    finally:
+        keeper.close()
+        hive.close()
+
+
+def test_a_lock_older_than_any_run_is_found_under_a_living_keeper_and_left(patient: Patient) -> None:
+    lock = patient.places.mirror("app") / "HEAD.lock"
+    lock.touch()
+    os.utime(lock, (1, 1))
+    hive = open_hive(patient.root)
+    keeper = Keeper(hive)
+    try:
+        (found,) = patient.find_wrong()
+        assert (found.check, found.fix) == (Check.LOCKS, None)
+        assert "hive down" in found.advice
+    finally:
+        keeper.close()
+        hive.close()
+
+
+def test_a_keeper_that_is_just_starting_is_left_alone(patient: Patient) -> None:
+    lock = patient.places.mirror("app") / "HEAD.lock"
+    lock.touch()
+    holder = os.open(patient.places.keeper_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(holder, fcntl.LOCK_EX)  # it has the kernel's lock and has not written its lease yet
+    try:
+        with pytest.raises(AnotherKeeperError):
+            patient.mend()
+        assert lock.exists()
+    finally:
+        os.close(holder)
+
+
+def test_a_silent_keeper_is_not_killed_by_mending(patient: Patient) -> None:
+    (patient.places.mirror("app") / "HEAD.lock").touch()
+    code = "import sys; from pathlib import Path; from hivekeeper.keeper.keeper import Keeper, open_hive\n"
+    code += "Keeper(open_hive(Path(sys.argv[1]))); print('kept', flush=True); sys.stdin.read()"
+    argv = (sys.executable, "-c", code, str(patient.root))
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "kept\n"
+        silent_ms = int((SystemClock().monotonic() - 1000) * 1000)
+        patient.sql("UPDATE heartbeat SET monotonic_ms = ?, boot_id = ?", silent_ms, read_boot_id())
+        with pytest.raises(AnotherKeeperError):
+            patient.mend()
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_damaged_ledger_is_not_mended_around(patient: Patient) -> None:
+    lock = patient.places.mirror("app") / "HEAD.lock"
+    lock.touch()
+    patient.sql("UPDATE event SET why = 'x' WHERE seq = 2")
+    report = patient.mend()
+    assert report.done == ()
+    assert lock.exists()
+
+
+def test_an_older_ledger_is_not_brought_up_to_date_by_mending(patient: Patient) -> None:
+    lock = patient.places.mirror("app") / "HEAD.lock"
+    lock.touch()
+    patient.sql("PRAGMA user_version = 1")
+    report = patient.mend()
+    assert report.done == ()
+    assert "older schema" in report.left[0]
+    assert lock.exists()
