@@ -66,8 +66,8 @@ def decide_step(task: TaskRow, runs: Sequence[RunRow], *, boot_id: str) -> Step:
             # Whatever became of it, what it made is kept first.
             continue
         spoilt = kind == "sandbox" and last.boot_id != boot_id and not tries["agent"]
-        if (last.state is RunState.LOST or spoilt) and len(tries[kind]) < MAX_INFRASTRUCTURE_TRIES:
-            return Intend(kind, len(tries[kind]) + 1)
+        if (not last.succeeded or spoilt) and len(tries[kind]) < MAX_INFRASTRUCTURE_TRIES:
+            return Intend(kind, len(tries[kind]) + 1)  # lost, or git was killed under it: repeating harms nobody
         if not last.succeeded or spoilt:
             what = "its sandbox could not be made" if kind == "sandbox" else "what it left could not be kept"
             return Fail(f"{what}: {RESTARTED if last.succeeded else describe_ending(last)}")

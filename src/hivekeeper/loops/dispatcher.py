@@ -76,9 +76,9 @@ _WOKEN_BY = (
     e.TaskAdded,
     e.TaskRetryRequested,
     e.TaskCancelRequested,
+    e.TaskCompleted,
     e.AttemptFailed,
     e.RepoFetched,
-    e.MergeLanded,
 )
 
 

@@ -1,11 +1,16 @@
-"""The fetcher: brings a person's repository into the hive's mirror whenever a plan asks for it."""
+"""The fetcher: brings a person's repository into the hive's mirror whenever a plan asks for it.
 
+A fetch that was lost is repeated; one that failed too, because git may have been killed under it, until it has failed
+several times in a row. Then the repository waits for a person.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import events as e
-from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, describe_ending
 from hivekeeper.domain.names import repo_run_id
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.run import Order
@@ -15,6 +20,7 @@ from hivekeeper.git.mirror import Mirror
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
 
@@ -47,32 +53,44 @@ class Fetcher:
         """Intend a fetch for every wanted repository, and take note of those that ended."""
         with self._ledger.read() as connection:
             wanted = [repo for repo in queries.list_repos(connection) if repo.state is RepoState.FETCHING]
-            pairs = [(repo, queries.find_run(connection, _run_id(repo))) for repo in wanted]
-        todo = [(repo, run) for repo, run in pairs if run is None or not run.is_open]
+            pairs = [(repo, _list_fetches(connection, repo)) for repo in wanted]
+        todo = [(repo, runs) for repo, runs in pairs if not runs or not runs[0].is_open]
         if todo:
             with self._ledger.write(self._authority) as tx:
-                for repo, run in todo:
-                    self._step(tx, repo, run)
+                for repo, runs in todo:
+                    self._step(tx, repo, runs)
         return {"moved": len(todo)} if todo else {}
 
-    def _step(self, tx: Transaction, repo: RepoRow, run: RunRow | None) -> None:
+    def _step(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow]) -> None:
         mirror = Mirror(self._places.mirror(repo.name))
-        if run is None:
+        if not runs:
             argv = orders.fetch_repository(mirror.path, repo.path, repo.branch)
             limits: dict[str, float | int | None] = {"wall_s": self._settings.fetch_wall_s, "grace_s": 5.0}
             root, environment = str(self._places.root), dict(orders.CLEAN_ENVIRONMENT)
             order = Order(_run_id(repo), "fetch", argv, root, environment, limits)
             intend_run(tx, order, boot_id=self._boot_id, repo=repo.name)
             return
+        run = runs[0]
         integration = mirror.find_commit(orders.integration_ref(repo.branch))
         source = mirror.find_commit(orders.source_ref(repo.branch))
         if run.succeeded and integration and source:
             commands.note_fetched(tx, repo, integration=integration, source=source)
-        elif run.state is RunState.LOST:
-            commands.fetch_again(tx, repo, why=run.reason)
+        elif run.state is RunState.LOST or len(runs) < MAX_INFRASTRUCTURE_TRIES:
+            commands.fetch_again(tx, repo, why=describe_ending(run))
         else:
             commands.note_fetch_failed(tx, repo, describe_ending(run))
 
 
 def _run_id(repo: RepoRow) -> str:
     return repo_run_id(repo.name, repo.fetches, "fetch")
+
+
+def _list_fetches(connection: Connection, repo: RepoRow) -> list[RunRow]:
+    """List the present fetch and those just before it that failed like it, the present one first; none if not begun."""
+    found: list[RunRow] = []
+    for number in range(repo.fetches, max(0, repo.fetches - MAX_INFRASTRUCTURE_TRIES), -1):
+        run = queries.find_run(connection, repo_run_id(repo.name, number, "fetch"))
+        if run is None or (found and (run.state is not RunState.EXITED or run.succeeded)):
+            break
+        found.append(run)
+    return found

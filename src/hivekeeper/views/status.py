@@ -64,10 +64,10 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[dict[st
             needs.append({"what": what, "type": "hive convoy submit PLAN.yaml  (once it can be read)"})
         if repo.publish_problem:
             needs.append({"what": f"{repo.publish_problem}.", "type": f"git -C {repo.path} status"})
+    in_sight = {convoy.name for convoy in queries.list_convoys(connection)}
     for state in (TaskState.UNKNOWN, TaskState.FAILED):
-        for task in queries.list_tasks_in_state(connection, state)[:MOST_NEEDS]:
-            convoy = queries.find_convoy(connection, task.convoy)
-            if convoy and convoy.archived_at is None:
-                verb = "may have run" if state is TaskState.UNKNOWN else "failed"
-                needs.append({"what": f"{task.key} {verb}: {task.reason}.", "type": f"hive task retry {task.key}"})
+        tasks = [task for task in queries.list_tasks_in_state(connection, state) if task.convoy in in_sight]
+        for task in tasks[:MOST_NEEDS]:
+            verb = "may have run" if state is TaskState.UNKNOWN else "failed"
+            needs.append({"what": f"{task.key} {verb}: {task.reason}.", "type": f"hive task retry {task.key}"})
     return needs
