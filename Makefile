@@ -3,14 +3,30 @@
 
 BIN = .venv/bin
 
-.PHONY: .venv demo test bench check check-style check-types check-imports check-shape format lock clean
+.PHONY: .venv .strace demo test crash power soak bench check check-style check-types check-imports check-shape format lock clean
 
 demo: .venv
 	@$(BIN)/hive demo
 
 # The check first, because it is quick; the tests also when it fails, so that one run tells everything.
-test: .venv
+test: .venv .strace
 	@$(MAKE) --no-print-directory --keep-going check; checked=$$?; $(BIN)/pytest && exit $$checked
+
+# The crash tier strikes processes through strace; without it that tier says that it could not be played.
+.strace:
+	@command -v strace > /dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null || \
+	  { echo "Installing strace ..."; { apt-get update && apt-get install --yes strace; } > /dev/null 2>&1; } || true
+
+# One point or one power-cut state again, as a failure prints it: make crash POINT=land/pwrite64:12
+crash: .venv .strace
+	@$(BIN)/python -m tests.crash.player --point "$(POINT)"
+
+power: .venv .strace
+	@$(BIN)/python -m tests.power.player --state "$(STATE)"
+
+# Everything there is: every point, every error, every state. Hours.
+soak: .venv .strace
+	@HIVE_SOAK=1 $(BIN)/pytest --timeout 86400 tests/crash tests/power tests/property
 
 # In any order, also at once: make -j check
 check: check-style check-types check-imports check-shape

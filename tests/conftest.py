@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.crash.budget import LINES, SEED, TALLY
+
 # How long an example takes says something about the machine, nothing about the property.
 settings.register_profile("hive", deadline=None, print_blob=True)
 settings.load_profile("hive")
@@ -39,3 +41,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for tier, counts in sorted(tiers.items()):
         told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
         terminalreporter.write_line(f"{tier:<14}{told}")
+    for line in LINES:
+        terminalreporter.write_line(line)
+    for what, count in TALLY.items():
+        terminalreporter.write_line(f"{what}: {count}")
+    if TALLY:
+        terminalreporter.write_line(f"Chosen by seed {SEED}; the same choice again: HIVE_SEED={SEED} make test")

@@ -1,0 +1,267 @@
+"""The judge of a whole history: what was lost, done twice, never asked for, or done out of order.
+
+Three witnesses who do not know each other are compared: the ledger's events, the marks that the runs themselves left
+on disk when they began, and the commits on the integration branches. A fourth list says what somebody was told: an
+acknowledgement is a promise, whatever happened afterwards.
+"""
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from hivekeeper.domain import events as e
+from hivekeeper.domain.rows import TaskRow
+from hivekeeper.domain.states import TaskState
+from hivekeeper.places import Places
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import open_ledger, read_events
+
+Key = tuple[str, int]
+
+
+class Fault(StrEnum):
+    """What can be wrong with a history."""
+
+    LOST = "lost"
+    DOUBLED = "doubled"
+    UNEXPECTED = "unexpected"
+    OUT_OF_ORDER = "out of order"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that must not be."""
+
+    fault: Fault
+    subject: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.fault.value}: {self.subject}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A commit on an integration branch, as its trailers say."""
+
+    task: str
+    attempt: int
+    commit: str
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the witnesses say.
+
+    `settled`: everything was given the time to come to its end. `restored`: an older ledger was put back, so that a run
+    may be older than the intent that adopted it.
+    """
+
+    events: Sequence[e.Event]
+    tasks: Sequence[TaskRow] = ()
+    begun: Mapping[Key, int] = field(default_factory=dict)
+    landed: Sequence[Landed] = ()
+    acknowledged: Sequence[str] = ()
+    settled: bool = True
+    restored: bool = False
+
+
+def check_history(history: History) -> list[Violation]:
+    """Find everything that is wrong."""
+    checks = (_check_log, _check_dispatches, _check_begun, _check_landed, _check_acknowledged, _check_settled)
+    return [violation for check in checks for violation in check(history)]
+
+
+def _check_log(history: History) -> Iterator[Violation]:
+    """Check that events are numbered without a gap, epochs only rise, and who writes as keeper holds the lease."""
+    epoch, holder = 0, ""
+    for expected, event in enumerate(history.events, start=1):
+        if event.seq != expected:
+            yield Violation(Fault.LOST, f"event {expected}", f"the log goes on with {event.seq}")
+            return
+        if isinstance(event.body, e.LeaseTaken):
+            holder = event.body.holder
+        elif isinstance(event.body, e.LeaseReleased):
+            holder = ""
+        elif type(event.body) not in e.REQUESTS and event.who != holder:
+            yield Violation(
+                Fault.UNEXPECTED, event.body.subject, f"{event.who} wrote {event.body.kind} without the lease"
+            )
+        if event.epoch < epoch:
+            yield Violation(Fault.OUT_OF_ORDER, f"event {event.seq}", f"epoch {event.epoch} after epoch {epoch}")
+        epoch = event.epoch
+
+
+def _check_dispatches(history: History) -> Iterator[Violation]:
+    """Check that tasks are dispatched after their predecessors, one attempt at a time, and never after their end."""
+    after: dict[str, list[str]] = {}
+    complete: set[str] = set()
+    ended: set[str] = set()
+    at_work: dict[str, int] = {}
+    for event in history.events:
+        match event.body:
+            case e.TaskAdded() as b:
+                after[b.task] = b.after
+            case e.TaskDispatched() as b:
+                if b.task in ended:
+                    yield Violation(Fault.DOUBLED, b.task, f"attempt {b.attempt} was dispatched after its end")
+                if b.task in at_work:
+                    yield Violation(Fault.DOUBLED, b.task, f"attempt {b.attempt} began beside {at_work[b.task]}")
+                for other in after.get(b.task, ()):
+                    if other not in complete:
+                        yield Violation(Fault.OUT_OF_ORDER, b.task, f"it was dispatched before {other} was complete")
+                at_work[b.task] = b.attempt
+            case e.TaskCompleted() as b:
+                if b.task in complete:
+                    yield Violation(Fault.DOUBLED, b.task, "it was completed twice")
+                complete.add(b.task)
+                ended.add(b.task)
+                at_work.pop(b.task, None)
+            case e.TaskCancelled() as b:
+                ended.add(b.task)
+            case e.AttemptFailed() | e.AttemptUnknown() | e.AttemptCancelled() as b:
+                at_work.pop(b.task, None)
+            case _:
+                pass
+
+
+def _check_begun(history: History) -> Iterator[Violation]:
+    """Check that every mark of an agent has one intent before it, and every completed attempt a mark."""
+    intended = {
+        (b.task, b.attempt)
+        for b in (event.body for event in history.events)
+        if isinstance(b, e.RunIntended) and b.run_kind == "agent"
+    }
+    for (task, attempt), times in history.begun.items():
+        if times > 1:
+            yield Violation(Fault.DOUBLED, task, f"attempt {attempt} began {times} times")
+        if (task, attempt) not in intended:
+            yield Violation(Fault.UNEXPECTED, task, f"attempt {attempt} began and the ledger never meant it to")
+    intended_at: dict[str, str] = {}
+    for event in history.events:
+        match event.body:
+            case e.TaskCompleted() as b if history.begun and not history.begun.get((b.task, b.attempt)):
+                yield Violation(Fault.UNEXPECTED, b.task, f"attempt {b.attempt} is complete and never began")
+            case e.RunIntended() as b:
+                intended_at[b.run] = event.recorded_at
+            case e.RunStarted() as b if event.occurred_at < intended_at[b.run] and not history.restored:
+                yield Violation(Fault.UNEXPECTED, b.run, "it began before it was intended")
+            case _:
+                pass
+
+
+def _check_landed(history: History) -> Iterator[Violation]:
+    """Check that what landed by the ledger is on the branch once, nothing else is, and each passed its own gate."""
+    on_branch = Counter(landed.task for landed in history.landed)
+    for task, times in on_branch.items():
+        if times > 1:
+            yield Violation(Fault.DOUBLED, task, f"it landed {times} times")
+    commits = {landed.commit for landed in history.landed}
+    verified = _list_verified(history.events)
+    completed: set[str] = set()
+    on_repository = {ev.body.task for ev in history.events if isinstance(ev.body, e.TaskAdded) and ev.body.repo}
+    for b in (event.body for event in history.events):
+        if isinstance(b, e.TaskCompleted) and b.task in on_repository:
+            completed.add(b.task)
+            if b.commit not in commits:
+                yield Violation(Fault.LOST, b.task, f"it is complete, and its commit {b.commit} is not on the branch")
+    for landed in history.landed:
+        if history.settled and landed.task not in completed:
+            yield Violation(Fault.UNEXPECTED, landed.task, "it is on the branch, and the ledger does not say so")
+        if (landed.commit, landed.tree) not in verified:
+            yield Violation(Fault.UNEXPECTED, landed.task, f"{landed.commit[:10]} landed and nobody verified its tree")
+
+
+def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
+    """List candidates, with their trees, whose own gate passed, or that were to land without one."""
+    candidates: dict[Key, tuple[str, str, int]] = {}
+    passed: set[tuple[str, str]] = set()
+    gates: set[Key] = set()
+    for event in events:
+        match event.body:
+            case e.MergeVerifying() as b:
+                candidates[b.task, b.attempt] = (b.candidate, b.tree, b.round)
+            case e.RunIntended() as b if b.run_kind == "gate" and b.task is not None and b.attempt is not None:
+                gates.add((b.task, b.attempt))
+            case e.RunExited() as b if b.run_kind == "gate" and b.status == 0 and b.ended_by == "exit":
+                for (task, attempt), (candidate, tree, number) in candidates.items():
+                    if b.run == f"{task}.{attempt}.gate-{number}":
+                        passed.add((candidate, tree))
+            case e.MergeLanding() as b if (b.task, b.attempt) not in gates:
+                passed.add(candidates[b.task, b.attempt][:2])
+            case _:
+                pass
+    return passed
+
+
+def _check_acknowledged(history: History) -> Iterator[Violation]:
+    """Check that what somebody was told, `submitted CONVOY` or `complete TASK`, is in the ledger."""
+    known = {f"submitted {ev.body.convoy}" for ev in history.events if isinstance(ev.body, e.ConvoySubmitted)}
+    known |= {f"complete {ev.body.task}" for ev in history.events if isinstance(ev.body, e.TaskCompleted)}
+    for told in history.acknowledged:
+        if told.startswith(("submitted ", "complete ")) and told not in known:
+            yield Violation(Fault.LOST, told.partition(" ")[2], f"somebody was told '{told}', and the ledger forgot")
+
+
+def _check_settled(history: History) -> Iterator[Violation]:
+    """Check that, given the time, every task has an end, or waits for one that needs a person."""
+    if not history.settled:
+        return
+    after = {ev.body.task: ev.body.after for ev in history.events if isinstance(ev.body, e.TaskAdded)}
+    states = {task.key: task.state for task in history.tasks}
+    stuck = {key for key, state in states.items() if state in _NEEDS_A_PERSON}
+    while found := {key for key in states if key not in stuck and stuck.intersection(after.get(key, ()))}:
+        stuck |= found
+    for key, state in states.items():
+        if state is not TaskState.COMPLETE and key not in stuck:
+            yield Violation(Fault.LOST, key, f"it is still {state.value}, and nothing moves it")
+
+
+_NEEDS_A_PERSON = (TaskState.FAILED, TaskState.UNKNOWN, TaskState.CANCELLED)
+
+
+def read_history(
+    root: Path,
+    *,
+    marks: Sequence[str],
+    acknowledged: Sequence[str] = (),
+    settled: bool = True,
+    restored: bool = False,
+) -> History:
+    """Hear the witnesses of the hive in a directory; `marks` has `CONVOY/TASK ATTEMPT` for every beginning."""
+    places = Places(root.resolve())
+    ledger = open_ledger(places.ledger)
+    try:
+        with ledger.read() as connection:
+            events = read_events(connection, 0, 1 << 31)
+            convoys = queries.list_convoys(connection, archived=True)
+            tasks = [task for convoy in convoys for task in queries.list_tasks_of_convoy(connection, convoy.name)]
+            repos = queries.list_repos(connection)
+    finally:
+        ledger.close()
+    begun = Counter((name, int(attempt)) for name, _, attempt in (mark.partition(" ") for mark in marks))
+    landed = [item for repo in repos for item in _list_landed(places.mirror(repo.name), repo.branch)]
+    return History(events, tasks, begun, landed, acknowledged, settled, restored)
+
+
+def _list_landed(mirror: Path, branch: str) -> Iterator[Landed]:
+    keys = "".join(f"%(trailers:key=Hive-{key},valueonly,separator=)%x09" for key in ("Convoy", "Task", "Attempt"))
+    argv = (
+        "git",
+        "--git-dir",
+        str(mirror),
+        "log",
+        "--reverse",
+        f"--format={keys}%H%x09%T",
+        f"refs/heads/{branch}",
+        "--",
+    )
+    shown = subprocess.run(argv, capture_output=True, check=False, text=True)
+    for line in shown.stdout.splitlines():
+        convoy, task, attempt, commit, tree = line.split("\t")
+        if task:
+            yield Landed(f"{convoy}/{task}", int(attempt), commit, tree)

@@ -1,0 +1,78 @@
+"""A git that can be struck: every git of a run is counted, and a chosen one is traced, killed, or made to fail.
+
+Runs find git by their PATH; a small script there counts, and hands on to the real one. A struck git takes, every other
+time, the wrapper of its run along, as the end of a whole process tree would.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.crash.tracing import MUTATING, Fault
+
+_SCRIPT = """#!/bin/sh
+# Counting is one mkdir: of several gits at once, each gets a number of its own.
+number=1
+while ! mkdir "{place}/count/$number" 2> /dev/null; do number=$((number + 1)); done
+options=$(cat "{place}/$number.options" "{place}/all.options" 2> /dev/null) || [ -n "$options" ] || exec "{git}" "$@"
+strace -f -qq -o "{place}/$number.log" $options "{git}" "$@"
+status=$?
+if [ $status -gt 128 ] && [ -e "{place}/whole-tree" ]; then
+  read -r _ _ _ parent _ < /proc/$PPID/stat
+  [ "$(cat "/proc/$parent/comm")" != hive-run ] || kill -9 "$parent" "$PPID"
+fi
+exit $status
+"""
+
+
+class GitShim:
+    """The directory that stands first in the PATH."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._strikes = 0
+
+    @contextlib.contextmanager
+    def installed(self, *, record: bool = False, strike: int = 0, fault: Fault | None = None) -> Iterator[None]:
+        """Stand in for git: tracing every one of them, or striking one."""
+        shutil.rmtree(self._place, ignore_errors=True)
+        (self._place / "count").mkdir(parents=True)
+        (self._place / "bin").mkdir()
+        script = self._place / "bin" / "git"
+        script.write_text(_SCRIPT.format(place=self._place, git=shutil.which("git")))
+        script.chmod(0o755)
+        if record:
+            (self._place / "all.options").write_text(f"-e trace={','.join(MUTATING)}")
+        if fault is not None:
+            self._strikes += 1
+            (self._place / f"{strike}.options").write_text(" ".join(fault.inject()))
+            if self._strikes % 2:
+                (self._place / "whole-tree").touch()
+        before = os.environ["PATH"]
+        os.environ["PATH"] = f"{self._place / 'bin'}:{before}"
+        try:
+            yield
+        finally:
+            os.environ["PATH"] = before
+
+    def read_logs(self) -> list[tuple[int, str]]:
+        """Give what every git did, by its number; of several processes of one git only the first one's calls."""
+        logs = sorted((int(path.stem), path) for path in self._place.glob("*.log"))
+        return [(number, _first_process(path.read_text())) for number, path in logs]
+
+    def has_fired(self, fault: Fault) -> bool:
+        """Tell whether the struck git died, or its call failed."""
+        text = "".join(path.read_text() for path in self._place.glob("*.log"))
+        return "(INJECTED)" in text if fault.error else "+++ killed by SIGKILL +++" in text
+
+
+def _first_process(log: str) -> str:
+    """Keep one process's lines: calls are counted for each process apart, and the same number strikes them all."""
+    lines = log.splitlines()
+    by_process: dict[str, list[str]] = {}
+    for line in lines:
+        by_process.setdefault(line.split(" ", 1)[0], []).append(line)
+    longest = max(by_process, key=lambda process: len(by_process[process]), default="")
+    return "\n".join(by_process.get(longest, ()))

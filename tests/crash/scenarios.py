@@ -1,0 +1,367 @@
+"""The scenarios: each prepares a directory, acts in it until it is killed, and is recovered by somebody else.
+
+To add one: a function that prepares, a function that acts, a line in SCENARIOS. Whatever the crash left, the recovery
+must bring it to its end, and `Stage.check` must find nothing lost, doubled, unexpected or out of order.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from hivekeeper.commands.tasks import cancel_task, retry_task
+from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, TaskState
+from hivekeeper.errors import StaleEpochError
+from hivekeeper.keeper.keeper import Keeper
+from hivekeeper.runs import wrapper
+from hivekeeper.store import queries, sqlite
+from hivekeeper.store.database import load_migrations
+from tests.crash.stage import ME, Stage
+
+Act = Callable[[Stage], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What happens before, what is killed, and how the hive is brought to its end afterwards."""
+
+    prepare: Act
+    act: Act
+    recover: Act = Stage.finish
+    by_git: bool = False  # killed inside git, which the keeper started, instead of in the keeper itself
+
+
+def nothing(_stage: Stage) -> None:
+    pass
+
+
+def create(stage: Stage) -> None:
+    stage.make_hive()
+    stage.tell("created")
+
+
+def recreate(stage: Stage) -> None:
+    stage.make_hive()
+    submit_three(stage)
+    stage.finish()
+
+
+def submit_three(stage: Stage) -> None:
+    stage.submit(stage.task("a"), stage.task("b", after=("a",)), stage.task("c"))
+
+
+def resubmit(stage: Stage) -> None:
+    submit_three(stage)
+    stage.finish()
+
+
+def submitted(stage: Stage) -> None:
+    stage.make_hive()
+    stage.submit(
+        stage.task("a", output="a.txt"),
+        stage.task("b", after=("a",), idempotent=True),
+        stage.task("c", idempotent=True),
+    )
+
+
+def step_once(stage: Stage) -> None:
+    with stage.keeper() as keeper:
+        stage.step(keeper)
+
+
+def dispatched(stage: Stage) -> None:
+    submitted(stage)
+    step_once(stage)
+
+
+def started(stage: Stage) -> None:
+    dispatched(stage)
+    step_once(stage)
+
+
+def start_and_leave(stage: Stage) -> None:
+    """Ask for runs that take a while, and be gone before any of them has ended."""
+    with stage.keeper() as keeper:
+        keeper.step()
+        os._exit(0)
+
+
+def dispatched_slowly(stage: Stage) -> None:
+    stage.make_hive()
+    command = stage.task("a").command
+    stage.submit(stage.task("a", command=f"{command} && sleep 0.2 && echo a > a.txt", output="a.txt"))
+    step_once(stage)
+
+
+def failing(stage: Stage) -> None:
+    stage.make_hive()
+    mark = stage.task("a").command
+    stage.submit(
+        stage.task("a", command=f'{mark} && test "$HIVE_ATTEMPT" = 2', attempts=2),
+        stage.task("b", command=f"{mark} && false", attempts=2),
+        stage.task("c", after=("b",)),
+    )
+
+
+def lying(stage: Stage) -> None:
+    """Agents that end with exit code 0 and have made nothing."""
+    stage.make_repository()
+    stage.make_hive()
+    stage.submit(
+        stage.task("a", command=stage.mark, output="a.txt", attempts=2),
+        stage.task("b", command=stage.mark, repo=True, attempts=1),
+        repos=(stage.repo(),),
+    )
+
+
+def on_repository(stage: Stage) -> None:
+    stage.make_repository()
+    stage.make_hive()
+    stage.submit(stage.task("a", repo=True), stage.task("b", repo=True, after=("a",)), repos=(stage.repo(),))
+
+
+def play_until(stage: Stage, condition: Callable[[Keeper], bool]) -> None:
+    with stage.keeper() as keeper:
+        stage.play(keeper, lambda: condition(keeper))
+
+
+def is_ready(keeper: Keeper) -> bool:
+    with keeper.hive.ledger.read() as connection:
+        return all(repo.state is RepoState.READY for repo in queries.list_repos(connection))
+
+
+def is_submitted(keeper: Keeper) -> bool:
+    with keeper.hive.ledger.read() as connection:
+        return bool(queries.list_open_attempts(connection, AttemptState.SUBMITTED))
+
+
+def is_landing(keeper: Keeper) -> bool:
+    with keeper.hive.ledger.read() as connection:
+        return any(entry.state is MergeState.LANDING for entry in queries.list_open_merges(connection))
+
+
+def has_landed(keeper: Keeper) -> bool:
+    with keeper.hive.ledger.read() as connection:
+        return bool(queries.list_tasks_in_state(connection, TaskState.COMPLETE))
+
+
+def fetch(stage: Stage) -> None:
+    play_until(stage, is_ready)
+
+
+def fetched(stage: Stage) -> None:
+    on_repository(stage)
+    fetch(stage)
+
+
+def work(stage: Stage) -> None:
+    play_until(stage, is_submitted)
+
+
+def worked(stage: Stage) -> None:
+    fetched(stage)
+    work(stage)
+
+
+def land(stage: Stage) -> None:
+    play_until(stage, has_landed)
+
+
+def landing(stage: Stage) -> None:
+    worked(stage)
+    play_until(stage, is_landing)
+
+
+def landed(stage: Stage) -> None:
+    stage.make_repository()
+    stage.make_hive()
+    stage.submit(stage.task("a", repo=True), repos=(stage.repo(),))
+    play_until(stage, has_landed)
+
+
+def conflicting(stage: Stage) -> None:
+    """Two tasks that write the same line: the second is refused and made anew on what landed."""
+    stage.make_repository()
+    stage.make_hive()
+    mark = stage.task("a").command
+    tasks = [stage.task(name, repo=True, command=f"{mark} && echo {name} > README") for name in ("a", "b")]
+    stage.submit(*tasks, repos=(stage.repo(verify=None),))
+    play_until(stage, lambda keeper: len(list_submitted(keeper)) == 2)
+
+
+def list_submitted(keeper: Keeper) -> list[str]:
+    with keeper.hive.ledger.read() as connection:
+        return [task.key for _, task in queries.list_open_attempts(connection, AttemptState.SUBMITTED)]
+
+
+def cancelling(stage: Stage) -> None:
+    """A task at work that a person cancels: its command waits for an end that only comes from outside."""
+    stage.make_repository()
+    stage.make_hive()
+    command = f"{stage.task('a').command} && exec sleep 30"
+    stage.submit(stage.task("a", repo=True, command=command), repos=(stage.repo(),))
+    fetch(stage)
+    with stage.keeper() as keeper:
+        for _ in range(8):
+            keeper.step()
+            time.sleep(0.1)  # real time: the clone is made, and the agent begins and does not end
+            if "begun work/a 1" in stage.list_said():
+                break
+        keeper.step()
+    with stage.ledger() as ledger, ledger.write(ME) as tx:
+        task = queries.find_task(tx.connection, "work/a")
+        assert task is not None
+        cancel_task(tx, task)
+
+
+def cancel(stage: Stage) -> None:
+    with stage.keeper() as keeper:
+        stage.play(keeper, lambda: stage.is_settled(keeper))
+
+
+def failed(stage: Stage) -> None:
+    failing(stage)
+    stage.finish()
+
+
+def ask(stage: Stage) -> None:
+    """A person's wishes: another try for what failed, and one task less."""
+    with stage.ledger() as ledger:
+        for key, wish in (("work/b", retry_task), ("work/c", cancel_task)):
+            with ledger.write(ME) as tx:
+                task = queries.find_task(tx.connection, key)
+                assert task is not None
+                wish(tx, task)
+            stage.tell(f"asked {key}")
+
+
+def reask(stage: Stage) -> None:
+    ask(stage)
+    stage.finish()
+
+
+def complete(stage: Stage) -> None:
+    stage.make_hive()
+    stage.submit(stage.task("a"), stage.task("b"))
+    stage.finish()
+
+
+def rearchive(stage: Stage) -> None:
+    stage.archive()
+    with stage.ledger() as ledger, ledger.read() as connection:
+        assert [c.state for c in queries.list_convoys(connection, archived=True)] == [ConvoyState.ARCHIVED]
+
+
+def orphaned(stage: Stage) -> None:
+    """A keeper that died without a word, with one run asked for and nobody to hear of its end."""
+    submitted(stage)
+    if (pid := os.fork()) == 0:
+        with stage.keeper() as keeper:
+            stage.step(keeper)
+            stage.step(keeper)
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def follow_frozen(stage: Stage) -> None:
+    """Two keepers: the first has lost its kernel lock while it was frozen, wakes up late and goes on writing."""
+    with stage.ledger() as ledger:
+        frozen = stage.take_lease(ledger)
+        stage.step(frozen)
+        lock = frozen._lease._lock  # noqa: SLF001 - what the kernel takes from a dead process, a living one must be robbed of
+        assert lock is not None
+        os.close(lock)
+        frozen._lease._lock = None  # noqa: SLF001 - see above
+        with stage.keeper() as successor:
+            stage.step(successor)
+            try:
+                for loop in frozen.loops:
+                    loop.run_once()
+                    with frozen.hive.ledger.write(frozen.authority):
+                        pass
+            except StaleEpochError:
+                stage.tell("refused")
+            else:
+                stage.tell("complete THE-WOKEN-KEEPER-WAS-LET-IN")  # a promise that no ledger can keep
+            frozen.close()
+            stage.play(successor, lambda: stage.is_settled(successor))
+
+
+def old_schema(stage: Stage) -> None:
+    """A ledger as the first release wrote it, with a history and an open run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite, "load_migrations", lambda: load_migrations()[:1])
+        dispatched(stage)
+
+
+def migrate(stage: Stage) -> None:
+    with stage.ledger():
+        stage.tell("migrated")
+
+
+def restored(stage: Stage) -> None:
+    """An older copy of the ledger put back after more had been done: the world knows more than the ledger."""
+    stage.make_repository()
+    stage.make_hive()
+    tasks = (stage.task("a", output="a.txt"), stage.task("b", after=("a",), repo=True), stage.task("c", repo=True))
+    stage.submit(*tasks, repos=(stage.repo(),))
+    play_until(stage, has_landed)
+    ledger = stage.hive / ".hive" / "ledger.db"
+    shutil.copy(ledger, stage.copy)
+    stage.finish()
+    shutil.copy(stage.copy, ledger)
+    said = stage.list_said()
+    stage.said.write_text("".join(f"{line}\n" for line in said if not line.startswith("complete")))
+
+
+def wrap(stage: Stage) -> None:
+    """Be the wrapper of an intended run, in place of the nursery."""
+    with stage.ledger() as ledger, ledger.read() as connection:
+        row = queries.list_open_runs(connection)[0]
+        hive = connection.rows("SELECT hive FROM head")[0][0]
+    environment = {"PATH": os.environ["PATH"], "HIVE_RUN": f"{hive}/{row.id}", **json.loads(row.environment)}
+    request: dict[str, object] = {
+        "run": row.id,
+        "run_directory": f"{stage.hive}/.hive/runs/{row.id}",
+        "claim": {"boot_id": row.boot_id, "order": ""},
+        "argv": ["sh", "-c", 'echo words && exec sh -c "$0"', json.loads(row.argv)[-1]],
+        "directory": row.directory,
+        "environment": environment,
+        "limits": {},
+    }
+    wrapper.libc.prctl(36, 1, 0, 0, 0)
+    wrapper.identity.update(pid=os.getpid(), start_ticks=wrapper.read_start_ticks(os.getpid()))
+    wrapper.run(request, os.open(os.devnull, os.O_WRONLY))
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "create": Scenario(nothing, create, recreate),
+    "submit": Scenario(Stage.make_hive, submit_three, resubmit),
+    "ask": Scenario(failed, ask, reask),
+    "dispatch": Scenario(submitted, step_once),
+    "start": Scenario(dispatched, step_once),
+    "leave": Scenario(dispatched_slowly, start_and_leave),
+    "exit": Scenario(started, Stage.finish),
+    "wrap": Scenario(dispatched, wrap),
+    "retry": Scenario(failing, Stage.finish),
+    "cancel": Scenario(cancelling, cancel),
+    "lie": Scenario(lying, Stage.finish),
+    "fetch": Scenario(on_repository, fetch),
+    "work": Scenario(fetched, work),
+    "land": Scenario(worked, land),
+    "conflict": Scenario(conflicting, Stage.finish),
+    "publish": Scenario(landed, Stage.finish),
+    "archive": Scenario(complete, Stage.archive, rearchive),
+    "takeover": Scenario(orphaned, Stage.finish),
+    "two-keepers": Scenario(submitted, follow_frozen),
+    "migrate": Scenario(old_schema, migrate),
+    "restore": Scenario(restored, Stage.finish),
+    "git-fetch": Scenario(on_repository, fetch, by_git=True),
+    "git-work": Scenario(fetched, work, by_git=True),
+    "git-land": Scenario(worked, land, by_git=True),
+    "git-publish": Scenario(landed, Stage.finish, by_git=True),
+}

@@ -1,0 +1,220 @@
+"""A hive on a stage: one directory that a scenario prepares, acts in, dies in, and that somebody else recovers.
+
+Everything is played in one thread, pass by pass, with real runs and real git. After every pass the stage waits until
+the runs that were asked for have ended, so that a scenario makes the same calls each time it is played.
+"""
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hivekeeper.clock import SystemClock
+from hivekeeper.commands.plans import submit_plan
+from hivekeeper.config.settings import Settings
+from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
+from hivekeeper.domain.run import Alive, Unclaimed
+from hivekeeper.domain.states import ConvoyState, TaskState
+from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
+from hivekeeper.keeper.keeper import Hive, Keeper
+from hivekeeper.places import Places
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger
+from hivekeeper.store.replay import list_differences, rebuilt
+from hivekeeper.testing.history import History, check_history, read_history
+
+ME = ByPerson("ann")
+PATIENCE_S = 30.0
+MOST_PASSES = 300
+IDENTITY = {f"GIT_{who}_{what}": "ann" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+NOBODYS = {**IDENTITY, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "0"}
+
+
+class Stage:
+    """A directory with a hive, perhaps a person's repository, the marks of the agents, and what people were told."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.hive = root / "hive"
+        self.app = root / "app"
+        # Outside what a power cut can touch: a line for every agent that truly began, and for all that was promised.
+        self.said = root.with_name(f"{root.name}.said")
+        self.copy = root / "copy.db"  # of a ledger, from before more was done
+        self.settings = Settings(workers=2)
+
+    def make_hive(self) -> None:
+        (self.hive / ".hive").mkdir(parents=True, exist_ok=True)
+        create_ledger(self.hive / ".hive" / "ledger.db")
+
+    def make_repository(self) -> None:
+        self.app.mkdir(parents=True)
+        self.git("init", "--quiet", "--template=", "--initial-branch=main")
+        (self.app / "README").write_text("hello\n")
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "-m", "first")
+
+    def git(self, *arguments: str) -> str:
+        argv = ("git", "-C", str(self.app), *arguments)
+        done = subprocess.run(argv, env={**os.environ, **NOBODYS}, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def tell(self, *lines: str) -> None:
+        """Say something that must be true from now on."""
+        descriptor = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for line in lines:
+            os.write(descriptor, f"{line}\n".encode())
+        os.close(descriptor)
+
+    def list_said(self) -> list[str]:
+        return self.said.read_text().splitlines() if self.said.exists() else []
+
+    @property
+    def mark(self) -> str:
+        """The command by which an agent says that it has begun."""
+        return f'echo "begun $HIVE_CONVOY/$HIVE_TASK $HIVE_ATTEMPT" >> {self.said}'
+
+    def task(self, name: str, *, repo: bool = False, **more: object) -> TaskSpec:
+        """Name a task that leaves its mark when it begins, then makes a file of its own name."""
+        values: dict[str, object] = {"command": f"{self.mark} && echo {name} > {name}.txt", **more}
+        return TaskSpec(name, repo="app" if repo else None, **values)  # type: ignore[arg-type]
+
+    def repo(self, verify: str | None = "ls *.txt") -> RepoSpec:
+        return RepoSpec("app", str(self.app), "main", verify)
+
+    @contextlib.contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        ledger = open_ledger(self.hive / ".hive" / "ledger.db", SystemClock())
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def submit(self, *tasks: TaskSpec, repos: tuple[RepoSpec, ...] = (), convoy: str = "work") -> None:
+        with self.ledger() as ledger:
+            with ledger.write(ME) as tx:
+                submit_plan(tx, PlanSpec(convoy, tasks, repos))
+            self.tell(f"submitted {convoy}")
+
+    @contextlib.contextmanager
+    def keeper(self) -> Iterator[Keeper]:
+        """Be the keeper of the hive."""
+        with self.ledger() as ledger:
+            keeper = self.take_lease(ledger)
+            try:
+                yield keeper
+            finally:
+                with contextlib.suppress(HiveError):
+                    keeper.close()
+
+    def take_lease(self, ledger: Ledger) -> Keeper:
+        return Keeper(Hive(Places(self.hive), self.settings, ledger))
+
+    def play(self, keeper: Keeper, until: Callable[[], bool]) -> None:
+        """Step until the condition holds, telling of every task that is complete."""
+        complete: set[str] = set()
+        for _ in range(MOST_PASSES):
+            if until():
+                return
+            self.step(keeper)
+            for key in self.list_complete(keeper):
+                if key not in complete:
+                    complete.add(key)
+                    self.tell(f"complete {key}")
+        raise TimeoutError(f"after {MOST_PASSES} passes it has not come to that")
+
+    def step(self, keeper: Keeper) -> None:
+        """Make one pass of every loop, then wait for the runs that it asked for."""
+        asked = self.list_open_runs(keeper)
+        for loop in keeper.loops:
+            try:
+                loop.run_once()
+            except StaleEpochError:
+                raise
+            except (IllegalTransitionError, HiveError):
+                time.sleep(0.01)  # real time: as the keeper does, it goes on with the next pass a moment later
+        still_open = set(self.list_open_runs(keeper))
+        for run in asked:
+            if run in still_open:
+                self.wait_for(keeper, run)
+
+    def wait_for(self, keeper: Keeper, run: str) -> None:
+        """Wait for a run's exit record without looking inside, so that no call of ours depends on how long it took."""
+        record, deadline = f"{self.hive}/.hive/runs/{run}/exit", time.monotonic() + 0.7
+        while not os.path.exists(record) and time.monotonic() < deadline:  # noqa: PTH110 - the least there is to do
+            time.sleep(0.002)  # real time: another process writes it
+        deadline = time.monotonic() + PATIENCE_S
+        while isinstance(keeper.runs.look(run), Alive | Unclaimed) and time.monotonic() < deadline:
+            time.sleep(0.01)  # real time: another process ends
+
+    @staticmethod
+    def list_open_runs(keeper: Keeper) -> list[str]:
+        with keeper.hive.ledger.read() as connection:
+            return [run.id for run in queries.list_open_runs(connection)]
+
+    @staticmethod
+    def list_complete(keeper: Keeper) -> list[str]:
+        with keeper.hive.ledger.read() as connection:
+            return [task.key for task in queries.list_tasks_in_state(connection, TaskState.COMPLETE)]
+
+    @staticmethod
+    def is_settled(keeper: Keeper) -> bool:
+        """Tell whether nothing is under way: no attempt, run or active convoy, nothing left to publish or remove."""
+        with keeper.hive.ledger.read() as connection:
+            if queries.count_open_work(connection) != (0, 0, 0) or queries.list_removable_sandboxes(connection, 1):
+                return False
+            if queries.list_closable_swarms(connection):
+                return False
+            repos = queries.list_repos(connection)
+            return all(not r.publishing and (r.published == r.integration or r.publish_problem) for r in repos)
+
+    def finish(self) -> None:
+        """Keep the hive until everything has come to its end."""
+        with self.keeper() as keeper:
+            self.play(keeper, lambda: self.is_settled(keeper))
+
+    def archive(self) -> None:
+        """Archive what is complete, as the janitor does after a while."""
+        self.settings = Settings(workers=2, archive_after_s=1e-6)
+        with self.keeper() as keeper:
+            self.play(keeper, lambda: self._is_archived(keeper))
+
+    @staticmethod
+    def _is_archived(keeper: Keeper) -> bool:
+        with keeper.hive.ledger.read() as connection:
+            return not any(c.state is ConvoyState.COMPLETE for c in queries.list_convoys(connection))
+
+    def read_history(self, *, settled: bool) -> History:
+        said = self.list_said()
+        marks = [line.removeprefix("begun ") for line in said if line.startswith("begun ")]
+        return read_history(self.hive, marks=marks, acknowledged=said, settled=settled, restored=self.copy.exists())
+
+    def check(self) -> list[str]:
+        """Judge what has become of the hive: its history, its tables against its log, its repository."""
+        history = self.read_history(settled=True)
+        found = [str(violation) for violation in check_history(history)]
+        with self.ledger() as ledger, ledger.read() as connection, rebuilt(connection) as again:
+            found += [f"replay differs: {what}" for what in list_differences(connection, again)]
+        for repository in (self.hive / ".hive" / "repos" / "app.git", self.app):
+            if repository.exists():
+                found += _check_repository(repository)
+        for task in history.tasks:
+            if task.state is TaskState.COMPLETE and task.output_path:
+                output = self.hive / task.output_path
+                if not output.is_file() or output.read_text() != f"{task.id}\n":
+                    found.append(f"lost: {task.key}: its output is not what it wrote")
+        return found
+
+    def show(self) -> str:
+        """Show the log, for a person who looks at a failure."""
+        with self.ledger() as ledger, ledger.read() as connection:
+            rows = connection.rows("SELECT seq, kind, subject, why, who FROM event ORDER BY seq")
+        return "\n".join(" ".join(map(str, row)) for row in rows)
+
+
+def _check_repository(repository: Path) -> list[str]:
+    argv = ("git", "-C", str(repository), "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+    done = subprocess.run(argv, env={**os.environ, **NOBODYS}, check=False, capture_output=True, text=True)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "notice:" not in line]
+    return [] if done.returncode == 0 else [f"git fsck of {repository.name}: {'; '.join(said[:3])}"]

@@ -1,0 +1,77 @@
+"""Killed before every changing call, once and again during recovery, or its calls failing: nothing may be lost."""
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from tests.crash.budget import LINES, SEED, SOAK, TALLY, sample
+from tests.crash.conftest import Players
+from tests.crash.scenarios import SCENARIOS
+
+MOST_POINTS = 400
+# A git that is struck costs a whole life of a task around it.
+MOST_GIT_POINTS = 60
+DOUBLES, ERRORS = 300, 300
+# What a call can truly come back with, by name; the rest can only be the last one.
+FAILURES = {
+    "pwrite64": ("EIO", "ENOSPC"), "write": ("EIO", "ENOSPC"), "fdatasync": ("EIO",), "fsync": ("EIO",),
+    "openat": ("ENOSPC", "EMFILE"), "mkdir": ("ENOSPC",), "unlink": ("EIO",), "ftruncate": ("EIO",),
+    "clone": ("EAGAIN",), "clone3": ("EAGAIN",), "vfork": ("EAGAIN",), "rename": ("EIO",), "renameat2": ("EIO",),
+}  # fmt: skip
+
+pytestmark = pytest.mark.timeout(3600 if not SOAK else 86_400)
+
+
+def list_bad(verdicts: list[dict[str, Any]]) -> list[str]:
+    """Say what went wrong, a line each that plays it again."""
+    bad = []
+    for verdict in verdicts:
+        wrong = verdict.get("violations", []) or ([verdict["problem"]] if "problem" in verdict else [])
+        if wrong:
+            bad.append(f"make crash POINT={verdict['point']}   # {wrong[0][-600:]}")
+    return bad
+
+
+def play(players: Players, points: list[str], what: str) -> list[str]:
+    started = time.monotonic()
+    verdicts = players.play(points)
+    TALLY[what] += len(verdicts)
+    TALLY[f"{what}, seconds"] += round(time.monotonic() - started)
+    return list_bad(verdicts)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed_at_any_point_it_is_recovered_whole(players: Players, name: str) -> None:
+    listed = players.ask(f"list {name}")
+    assert isinstance(listed, list), listed
+    points = sample(listed, MOST_GIT_POINTS if SCENARIOS[name].by_git else MOST_POINTS)
+    chosen = "" if len(points) == len(listed) else f" (of {len(listed)}, seed {SEED})"
+    bad = play(players, points, "crash points")
+    LINES.append(f"  {name}: {len(points)} points{chosen}, {len(bad)} wrong")
+    assert bad == []
+
+
+def test_killed_again_while_it_is_recovered_it_is_still_whole(players: Players) -> None:
+    chance = random.Random(SEED)  # noqa: S311 - a choice, not a secret
+    pairs = []
+    for name, scenario in SCENARIOS.items():
+        if not scenario.by_git:
+            first, second = players.ask(f"list {name}"), players.ask(f"recover {name}")
+            each = len(first) if SOAK else DOUBLES // sum(not s.by_git for s in SCENARIOS.values())
+            # The earlier half of the recovery: whatever the first kill left to do, it comes so far.
+            pairs += [
+                f"{chance.choice(first)}/{chance.choice(second[: max(1, len(second) // 2)])}" for _ in range(each)
+            ]
+    assert play(players, pairs, "double crashes") == []
+
+
+def test_calls_that_fail_do_no_harm(players: Players) -> None:
+    chance = random.Random(SEED + 1)  # noqa: S311 - a choice, not a secret
+    points = []
+    for name in SCENARIOS:
+        for point in players.ask(f"list {name}"):
+            call = point.rpartition("/")[2].partition(":")[0]
+            points += [f"{point}:{error}{lasting}" for error in FAILURES.get(call, ()) for lasting in ("", "+")]
+    assert play(players, points if SOAK else chance.sample(points, ERRORS), "failing calls") == []
