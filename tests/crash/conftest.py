@@ -21,8 +21,8 @@ PLAYERS = max(2, os.cpu_count() or 1)
 class Player:
     """A process that plays points."""
 
-    def __init__(self, *options: str) -> None:
-        argv = (sys.executable, "-m", "tests.crash.player", *options)
+    def __init__(self, *options: str, module: str = "tests.crash.player") -> None:
+        argv = (sys.executable, "-m", module, *options)
         self._process = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, line: str) -> Any:  # noqa: ANN401 - whatever JSON it answers
@@ -36,7 +36,9 @@ class Player:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait(30)
 
 

@@ -1,15 +1,19 @@
 """Planted bugs, by name: each breaks one promise, and some tier must notice."""
 
-import os
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hivekeeper.domain import attempt
 from hivekeeper.domain import events as e
 from hivekeeper.domain import project as projection
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import Alive, Unclaimed
+from hivekeeper.git import orders
 from hivekeeper.keeper import lease
 from hivekeeper.loops import dispatcher, executor
 from hivekeeper.runs import local, wrapper
@@ -19,12 +23,12 @@ from hivekeeper.store.database import Connection
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug, the promise it breaks, and what has to catch it: points of the crash tier, or a power-cut scenario."""
+    """A bug, the promise it breaks, and the scenario in which kills, or power cuts, have to show it."""
 
     promise: str
     plant: Callable[[], None]
-    points: tuple[str, ...] = ()
-    power: str = ""
+    scenario: str
+    power: bool = False
 
 
 def sync_too_little() -> None:
@@ -74,8 +78,9 @@ def claim_without_excluding() -> None:
     source = Path(wrapper.__file__).read_text()
     mutated = source.replace("_AT_FDCWD, os.fsencode(name), _RENAME_NOREPLACE)", "_AT_FDCWD, os.fsencode(name), 0)")
     assert mutated != source
-    copy = Path(os.environ.get("HIVE_MUTANT_PLACE", "/tmp")) / f"wrapper-{os.getpid()}.py"  # noqa: S108
+    copy = Path(tempfile.mkdtemp(prefix="hive-mutant-")) / "wrapper.py"
     copy.write_text(mutated)
+    atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)
     wrapper.__file__ = str(copy)
     executor_start = executor.Executor._start  # noqa: SLF001
 
@@ -115,6 +120,27 @@ def believe_exit_codes() -> None:
     dispatcher.Dispatcher._look_at_work = believe  # type: ignore[method-assign]  # noqa: SLF001
 
 
+def move_refs_unsynced() -> None:
+    """Let git write objects and refs without a sync of its own, and the scripts without one after it."""
+    orders.CLEAN_ENVIRONMENT["GIT_CONFIG_VALUE_0"] = "none"
+    scripts = Path(tempfile.mkdtemp(prefix="hive-mutant-"))
+    shutil.copytree(orders._SCRIPTS, scripts, dirs_exist_ok=True)  # noqa: SLF001 - planted where it would be written
+    settle = scripts / "settle.sh"
+    settle.write_text(settle.read_text().replace("sync ", ": "))
+    orders._SCRIPTS = scripts  # noqa: SLF001 - see above
+    atexit.register(shutil.rmtree, scripts, ignore_errors=True)
+
+
+def trust_old_boots() -> None:
+    """Judge what an agent made before the machine restarted, as if it had been kept at once."""
+    decide = attempt.decide_step
+
+    def careless(task: TaskRow, runs: Sequence[RunRow], *, boot_id: str) -> attempt.Step:
+        return decide(task, [replace(run, boot_id=boot_id) for run in runs], boot_id=boot_id)
+
+    attempt.decide_step = careless
+
+
 def project_differently() -> None:
     """Let the live tables show what a replay would not."""
 
@@ -126,15 +152,17 @@ def project_differently() -> None:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "synchronous=NORMAL": Mutant("what was acknowledged is durable", sync_too_little, power="submit"),
-    "effect before intent": Mutant(
-        "no effect without an earlier durable intent", act_before_intent, ("dispatch/pwrite64",)
+    "`synchronous=NORMAL`": Mutant("what was acknowledged is durable", sync_too_little, "submit", power=True),
+    "effect before intent": Mutant("no effect without an earlier durable intent", act_before_intent, "dispatch"),
+    "no epoch check": Mutant("a keeper of an older epoch writes nothing", forget_epochs, "two-keepers"),
+    "start without the exclusive claim": Mutant("a run starts once", claim_without_excluding, "start"),
+    "release by a non-owner": Mutant("only the holder gives the lease back", release_anybodys, "two-keepers"),
+    "outcome from an exit code alone": Mutant("done is what is there, not what was said", believe_exit_codes, "lie"),
+    "projection differing from replay": Mutant("state = fold(log)", project_differently, "dispatch"),
+    "ref moved before its objects are synced": Mutant(
+        "what has landed is whole", move_refs_unsynced, "land", power=True
     ),
-    "no epoch check": Mutant("an older epoch writes nothing", forget_epochs, ("two-keepers/fdatasync",)),
-    "start without the exclusive claim": Mutant("a run starts once", claim_without_excluding, ("start/fdatasync",)),
-    "release by a non-owner": Mutant("only the holder releases", release_anybodys, ("two-keepers/fdatasync",)),
-    "outcome from an exit code alone": Mutant(
-        "a task is done when its work is there", believe_exit_codes, ("lie/fdatasync",)
+    "torn sandbox believed after a restart": Mutant(
+        "what nobody synced is not believed", trust_old_boots, "agent", power=True
     ),
-    "projection differing from replay": Mutant("state = fold(log)", project_differently, ("dispatch/fdatasync",)),
 }

@@ -29,6 +29,7 @@ Act = Callable[[Stage], None]
 class Scenario:
     """What happens before, what is killed, and how the hive is brought to its end afterwards."""
 
+    what: str
     prepare: Act
     act: Act
     recover: Act = Stage.finish
@@ -156,6 +157,23 @@ def fetch(stage: Stage) -> None:
 def fetched(stage: Stage) -> None:
     on_repository(stage)
     fetch(stage)
+
+
+def is_intended(kind: str) -> Callable[[Keeper], bool]:
+    def is_so(keeper: Keeper) -> bool:
+        with keeper.hive.ledger.read() as connection:
+            return any(run.kind == kind for run in queries.list_open_runs(connection))
+
+    return is_so
+
+
+def laid_out(stage: Stage) -> None:
+    fetched(stage)
+    play_until(stage, is_intended("agent"))
+
+
+def work_alone(stage: Stage) -> None:
+    play_until(stage, is_intended("snapshot"))
 
 
 def work(stage: Stage) -> None:
@@ -339,29 +357,30 @@ def wrap(stage: Stage) -> None:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    "create": Scenario(nothing, create, recreate),
-    "submit": Scenario(Stage.make_hive, submit_three, resubmit),
-    "ask": Scenario(failed, ask, reask),
-    "dispatch": Scenario(submitted, step_once),
-    "start": Scenario(dispatched, step_once),
-    "leave": Scenario(dispatched_slowly, start_and_leave),
-    "exit": Scenario(started, Stage.finish),
-    "wrap": Scenario(dispatched, wrap),
-    "retry": Scenario(failing, Stage.finish),
-    "cancel": Scenario(cancelling, cancel),
-    "lie": Scenario(lying, Stage.finish),
-    "fetch": Scenario(on_repository, fetch),
-    "work": Scenario(fetched, work),
-    "land": Scenario(worked, land),
-    "conflict": Scenario(conflicting, Stage.finish),
-    "publish": Scenario(landed, Stage.finish),
-    "archive": Scenario(complete, Stage.archive, rearchive),
-    "takeover": Scenario(orphaned, Stage.finish),
-    "two-keepers": Scenario(submitted, follow_frozen),
-    "migrate": Scenario(old_schema, migrate),
-    "restore": Scenario(restored, Stage.finish),
-    "git-fetch": Scenario(on_repository, fetch, by_git=True),
-    "git-work": Scenario(fetched, work, by_git=True),
-    "git-land": Scenario(worked, land, by_git=True),
-    "git-publish": Scenario(landed, Stage.finish, by_git=True),
+    "create": Scenario("a ledger is made", nothing, create, recreate),
+    "submit": Scenario("a person submits a plan", Stage.make_hive, submit_three, resubmit),
+    "ask": Scenario("a person asks for another try, and cancels", failed, ask, reask),
+    "dispatch": Scenario("tasks are dispatched, their intents written", submitted, step_once),
+    "start": Scenario("intended runs are asked for", dispatched, step_once),
+    "leave": Scenario("the keeper is dead for the whole life of a run", dispatched_slowly, start_and_leave),
+    "exit": Scenario("ended runs are recorded, tasks completed, the convoy ended", started, Stage.finish),
+    "wrap": Scenario("the wrapper beside a run: claim, output, exit record", dispatched, wrap),
+    "retry": Scenario("failed attempts, another swarm, the last attempt", failing, Stage.finish),
+    "cancel": Scenario("a cancelled task's living processes are ended, its work kept", cancelling, cancel),
+    "lie": Scenario("agents that end with exit code 0 and made nothing", lying, Stage.finish),
+    "fetch": Scenario("a repository's mirror is made", on_repository, fetch),
+    "agent": Scenario("an agent works in its clone; nothing of it is kept yet", laid_out, work_alone),
+    "work": Scenario("clone, agent, snapshot, entry into the queue", fetched, work),
+    "land": Scenario("candidate, gate, landing", worked, land),
+    "conflict": Scenario("two changes of one line: refused, made anew, landed", conflicting, Stage.finish),
+    "publish": Scenario("what landed goes to the person's repository; the sandbox is removed", landed, Stage.finish),
+    "archive": Scenario("a complete convoy is archived", complete, Stage.archive, rearchive),
+    "takeover": Scenario("a keeper follows one that died holding the lease", orphaned, Stage.finish),
+    "two-keepers": Scenario("a frozen keeper wakes up beside its successor", submitted, follow_frozen),
+    "migrate": Scenario("a ledger of the first schema is brought to today's", old_schema, migrate),
+    "restore": Scenario("an older copy of the ledger was put back", restored, Stage.finish),
+    "git-fetch": Scenario("git itself is struck while a mirror is made", on_repository, fetch, by_git=True),
+    "git-work": Scenario("git itself is struck in clone and snapshot", fetched, work, by_git=True),
+    "git-land": Scenario("git itself is struck while a candidate lands", worked, land, by_git=True),
+    "git-publish": Scenario("git itself is struck while publishing", landed, Stage.finish, by_git=True),
 }

@@ -162,10 +162,13 @@ class Stage:
     def is_settled(keeper: Keeper) -> bool:
         """Tell whether nothing is under way: no attempt, run or active convoy, nothing left to publish or remove."""
         with keeper.hive.ledger.read() as connection:
-            if queries.count_open_work(connection) != (0, 0, 0) or queries.list_removable_sandboxes(connection, 1):
+            if queries.count_open_work(connection) != (0, 0, 0) or queries.list_closable_swarms(connection):
                 return False
-            if queries.list_closable_swarms(connection):
-                return False
+            for attempt in queries.list_removable_sandboxes(connection, 100):
+                runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
+                kept = [run.succeeded for run in runs if run.kind == "snapshot"]
+                if not kept or any(kept):  # what could not be kept stays where it is, for a person
+                    return False
             repos = queries.list_repos(connection)
             return all(not r.publishing and (r.published == r.integration or r.publish_problem) for r in repos)
 
@@ -199,12 +202,22 @@ class Stage:
         for repository in (self.hive / ".hive" / "repos" / "app.git", self.app):
             if repository.exists():
                 found += _check_repository(repository)
+        return found + [f"lost: {key}: {what} is not what it wrote" for key, what in self._list_spoilt(history)]
+
+    def _list_spoilt(self, history: History) -> Iterator[tuple[str, str]]:
+        """Find outputs and landed files that are not what their task wrote: its own name."""
         for task in history.tasks:
             if task.state is TaskState.COMPLETE and task.output_path:
                 output = self.hive / task.output_path
                 if not output.is_file() or output.read_text() != f"{task.id}\n":
-                    found.append(f"lost: {task.key}: its output is not what it wrote")
-        return found
+                    yield task.key, task.output_path
+        for landed in history.landed:
+            name = landed.task.partition("/")[2]
+            mirror = self.hive / ".hive" / "repos" / "app.git"
+            argv = ("git", "--git-dir", str(mirror), "show", f"{landed.commit}:{name}.txt")
+            shown = subprocess.run(argv, check=False, capture_output=True, text=True)
+            if shown.returncode == 0 and shown.stdout != f"{name}\n":
+                yield landed.task, f"{name}.txt in {landed.commit[:10]}"
 
     def show(self) -> str:
         """Show the log, for a person who looks at a failure."""

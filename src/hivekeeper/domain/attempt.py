@@ -87,7 +87,7 @@ def describe_ending(run: RunRow) -> str:
     said = f", saying: {run.reason}" if run.reason else ""
     match run.ended_by:
         case "exit" if (run.exit_status or 0) < 0:
-            return f"the command was killed by {signal.Signals(-(run.exit_status or 0)).name}{said}"
+            return f"the command was killed by {_name_signal(-(run.exit_status or 0))}{said}"
         case "exit":
             return f"the command ended with exit code {run.exit_status}{said}"
         case "wall":
@@ -104,3 +104,10 @@ def describe_ending(run: RunRow) -> str:
             return f"the command could not be started: {run.reason}"
         case other:
             return f"it ended by {other}"
+
+
+def _name_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name of its own
+        return f"signal {number}"

@@ -64,6 +64,11 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[dict[st
             needs.append({"what": what, "type": "hive convoy submit PLAN.yaml  (once it can be read)"})
         if repo.publish_problem:
             needs.append({"what": f"{repo.publish_problem}.", "type": f"git -C {repo.path} status"})
+    for attempt in queries.list_removable_sandboxes(connection, MOST_NEEDS):
+        runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
+        if runs and runs[-1].kind == "snapshot" and not runs[-1].is_open and not runs[-1].succeeded:
+            what = f"What attempt {attempt.number} at {attempt.task} left could not be kept, so its sandbox stays"
+            needs.append({"what": f"{what}: {runs[-1].reason}.", "type": f"hive task show {attempt.task}"})
     in_sight = {convoy.name for convoy in queries.list_convoys(connection)}
     for state in (TaskState.UNKNOWN, TaskState.FAILED):
         tasks = [task for task in queries.list_tasks_in_state(connection, state) if task.convoy in in_sight]

@@ -1,5 +1,9 @@
 # Bring what landed into the person's repository; git itself refuses anything but a step forward.
 mirror=$1 source=$2 commit=$3 ref=$4
-export GIT_DIR="$mirror"
-git push --quiet --no-verify --receive-pack="git -c core.fsync=all receive-pack" -- "$source" "$commit:$ref"
+if [ -d "$source" ]; then # the commit is whole on disk before their branch points to it
+  git -C "$source" fetch --quiet --no-tags --no-write-fetch-head -- "$mirror" "$commit"
+  sync -f "$source"
+fi
+receive="git -c core.fsync=all -c core.fsyncMethod=fsync receive-pack"
+git --git-dir="$mirror" push --quiet --no-verify --receive-pack="$receive" -- "$source" "$commit:$ref"
 [ ! -d "$source" ] || sync -f "$source"

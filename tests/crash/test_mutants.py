@@ -1,0 +1,66 @@
+"""Planted bugs: each has to be caught, or the tests that let it pass prove nothing; what catches which is told."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.budget import SEED, TALLY, sample
+from tests.crash.conftest import Player, need_strace
+from tests.crash.mutants import MUTANTS, Mutant
+from tests.crash.scenarios import SCENARIOS
+
+PROOF = Path(__file__).parents[2] / "docs" / "explain" / "proof.md"
+BEGIN, END = "<!-- generated: what is struck, and what is planted -->", "<!-- end of the generated part -->"
+MOST_POINTS = 60
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_caught(name: str) -> None:
+    need_strace()
+    mutant = MUTANTS[name]
+    caught = _catch_by_power_cut(name, mutant) if mutant.power else _catch_by_kill(name, mutant)
+    assert caught, f"nobody noticed: {name}"
+    TALLY["planted bugs caught"] += 1
+
+
+def _catch_by_kill(name: str, mutant: Mutant) -> bool:
+    player = Player("--mutant", name)
+    try:
+        points = player.ask(f"list {mutant.scenario}")
+        if isinstance(points, dict):  # wrong even when nobody disturbs it
+            return "undisturbed" in points["problem"]
+        return any(player.ask(point).get("violations") for point in sample(points, MOST_POINTS))
+    finally:
+        player.close()
+
+
+def _catch_by_power_cut(name: str, mutant: Mutant) -> bool:
+    player = Player("--mutant", name, module="tests.power.player")
+    try:
+        return bool(player.ask(f"{mutant.scenario} 400 40 {SEED}")["bad"])
+    finally:
+        player.close()
+
+
+def test_the_proof_page_lists_what_is_struck_and_what_is_planted() -> None:
+    page = PROOF.read_text("utf-8")
+    generated = page.partition(BEGIN)[2].partition(END)[0].strip()
+    assert generated == describe().strip(), "write it anew: python -m tests.crash.test_mutants"
+
+
+def describe() -> str:
+    """Write the tables of the proof page."""
+    lines = ["| Scenario | What is played, and struck at every changing call |", "|---|---|"]
+    lines += [f"| `{name}` | {scenario.what} |" for name, scenario in SCENARIOS.items()]
+    lines += ["", "| Planted bug | Promise it breaks | Caught by |", "|---|---|---|"]
+    for name, mutant in MUTANTS.items():
+        tier = "power cuts" if mutant.power else "kills"
+        lines.append(f"| {name} | {mutant.promise} | {tier} in `{mutant.scenario}` |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    before, _, rest = PROOF.read_text("utf-8").partition(BEGIN)
+    PROOF.write_text(f"{before}{BEGIN}\n{describe()}\n{END}{rest.partition(END)[2]}", "utf-8")
