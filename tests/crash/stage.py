@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hivekeeper.clock import SystemClock
 from hivekeeper.commands.plans import submit_plan
-from hivekeeper.config.settings import Settings
+from hivekeeper.config.values import Settings
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.domain.states import ConvoyState, TaskState

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hivekeeper.commands.plans import submit_plan
-from hivekeeper.config.settings import Settings
+from hivekeeper.config.values import Settings
 from hivekeeper.domain.plan import PlanSpec, RepoSpec
 from hivekeeper.domain.run import Alive, Order
 from hivekeeper.domain.states import RunState

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivekeeper.config.settings import DEFAULT_TOML, Settings, load_settings, read_duration, read_size
+from hivekeeper.config.settings import load_settings
+from hivekeeper.config.values import DEFAULT_TOML, Settings, read_duration, read_size
 from hivekeeper.domain.plan import Limits
 from hivekeeper.errors import InputError
 

@@ -15,8 +15,7 @@ from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.watch import INTERRUPTED, keep
 from hivekeeper.commands import convoys as convoy_commands
 from hivekeeper.commands import plans, tasks
-from hivekeeper.config.plans import load_plan
-from hivekeeper.config.settings import DEFAULT_TOML, FILE_NAME
+from hivekeeper.config.values import DEFAULT_TOML, FILE_NAME
 from hivekeeper.domain.names import TASK_ID_RULE, is_name, is_task_id
 from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState
@@ -91,6 +90,8 @@ def init(directory: Annotated[Path, typer.Argument()] = Path()) -> None:
 
 
 def _load(hive: Hive, path: Path) -> PlanSpec:
+    from hivekeeper.config.plans import load_plan  # noqa: PLC0415 - its parser takes a third of every start of `hive`
+
     plan = load_plan(path, hive.settings.limits)
     problems = [
         f"{path}: repo '{repo.name}': {problem}"

@@ -14,7 +14,7 @@ import typer
 from hivekeeper.cli import render
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands.history import check_cursor, move_cursor
-from hivekeeper.config.settings import read_duration
+from hivekeeper.config.values import read_duration
 from hivekeeper.domain.events import Event
 from hivekeeper.errors import InputError
 from hivekeeper.keeper.keeper import Hive, find_root, open_hive

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from yaml.constructor import SafeConstructor
 from yaml.reader import ReaderError
 
+from hivekeeper.config.values import LONGEST_SHOWN, show
 from hivekeeper.domain.names import find_nearest
 from hivekeeper.errors import InputError
 
@@ -26,7 +27,6 @@ MAX_NODES = 200_000
 MAX_DEPTH = 64
 MAX_CHARACTERS = 16 << 20
 MAX_SUGGESTIONS = 25
-LONGEST_SHOWN = 60
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SCALARS = SafeConstructor()
@@ -35,17 +35,6 @@ TAG = "tag:yaml.org,2002:"
 TEXT = frozenset({"str", "timestamp", "value"})
 # No operating system takes a NUL in an argument, and half a surrogate pair cannot be written as UTF-8.
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-
-
-def show(value: object) -> str:
-    """Write a value so that it fits in a sentence and cannot move a terminal's cursor."""
-    if isinstance(value, str):
-        return repr(value if len(value) <= LONGEST_SHOWN else value[: LONGEST_SHOWN - 3] + "...")
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):  # Python refuses to write out a number of thousands of digits.
-        return str(value) if abs(value) < 1 << 63 else "that number"
-    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value), "a date or time")
 
 
 @dataclass(slots=True)

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from hivekeeper.config.located import Checked, Loc, Located, Problems, check, parse_yaml, read_text, show
+from hivekeeper.config.located import Checked, Loc, Located, Problems, check, parse_yaml, read_text
 from hivekeeper.config.settings import BytesLimit, SecondsLimit
+from hivekeeper.config.values import show
 from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
 from hivekeeper.domain.plan import Limits, PlanSpec, RepoSpec, TaskSpec, find_cycle
 

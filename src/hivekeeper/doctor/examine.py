@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import assert_never
 
 from hivekeeper.clock import Clock, SystemClock
-from hivekeeper.config.settings import Settings, load_settings
+from hivekeeper.config.settings import load_settings
+from hivekeeper.config.values import Settings
 from hivekeeper.doctor.facts import Facts, find_marker, gather
 from hivekeeper.doctor.findings import (
     Check,

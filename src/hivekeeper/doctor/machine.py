@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from hivekeeper.config.settings import FILE_NAME, load_settings
+from hivekeeper.config.settings import load_settings
+from hivekeeper.config.values import FILE_NAME
 from hivekeeper.doctor.findings import Check, Finding, Level
 from hivekeeper.errors import HiveError
 from hivekeeper.git.mirror import check_git

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.clock import Clock, SystemClock
-from hivekeeper.config.settings import Settings, load_settings
+from hivekeeper.config.values import Settings
 from hivekeeper.domain.events import Body
 from hivekeeper.errors import HiveError, IllegalTransitionError, InputError, StaleEpochError
 from hivekeeper.keeper import lease
@@ -47,6 +47,8 @@ def find_root(start: Path) -> Path:
 
 def open_hive(root: Path, clock: Clock | None = None) -> Hive:
     """Open a hive, refusing wrong settings and a ledger that must not be used; whoever writes wakes its keeper."""
+    from hivekeeper.config.settings import load_settings  # noqa: PLC0415 - `hive --help` needs no parser
+
     settings = load_settings(root)
     places = Places(root.resolve())
     ledger = open_ledger(places.ledger, clock or SystemClock())

@@ -1,0 +1,92 @@
+"""What settings there are, and how durations and sizes are written; known also where no file is ever read."""
+
+import re
+from dataclasses import dataclass, field
+
+from hivekeeper.domain.plan import Limits
+
+FILE_NAME = "hive.toml"
+LONGEST_SHOWN = 60
+LONGEST_S = 365 * 86_400.0
+LARGEST_BYTES = 1 << 50
+
+DEFAULT_TOML = """\
+# How this hive works. Every value here is the default: a line that is removed changes nothing.
+
+[hive]
+workers = 4                 # tasks at work at the same time
+archive_after = "24h"       # how long a complete convoy stays in sight
+
+[keeper]
+heartbeat = "60s"           # how often the keeper records that it is alive
+abandoned_after = "300s"    # silence after which another keeper may take over; at least twice the heartbeat
+poll = "2s"                 # how often it looks for work when nothing wakes it
+
+# What a task may use when its plan does not say; "none" is no limit.
+[limits]
+timeout = "none"            # from start to end: "45m", "1h30m", or a number of seconds
+silence = "none"            # time without any output
+output = "64MiB"            # all that it prints: "64MB", "2GiB", or a number of bytes
+memory = "none"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `hive.toml` may change, with the values that hold when it says nothing."""
+
+    workers: int = 4
+    archive_after_s: float = 86_400.0
+    heartbeat_s: float = 60.0
+    abandoned_after_s: float = 300.0
+    poll_s: float = 2.0
+    limits: Limits = field(default_factory=Limits)
+
+
+NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
+DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?", re.ASCII)
+SIZE = re.compile(rf"{NUMBER} ?(?:([KMGT]?)(i?)B)?", re.ASCII | re.IGNORECASE)
+
+
+def read_duration(value: object) -> float:
+    """Read "1h30m", "90s" or a plain number as seconds."""
+    seconds: float
+    if isinstance(value, str) and value and (match := DURATION.fullmatch(value)):
+        days, hours, minutes, rest = (float(part or 0) for part in match.groups())
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = value
+    else:
+        msg = f"must be a duration such as 45m, 90s, 1h30m or a number of seconds, not {show(value)}"
+        raise ValueError(msg)
+    if not 0 < seconds <= LONGEST_S:  # Written so that NaN fails too.
+        msg = f"must be more than 0 and at most 365d, not {show(value)}"
+        raise ValueError(msg)
+    return float(seconds)
+
+
+def read_size(value: object) -> int:
+    """Read "64MB" (millions), "2GiB" (powers of 1024) or a plain number as bytes."""
+    if isinstance(value, str) and (match := SIZE.fullmatch(value)):
+        number, unit, binary = match.groups()
+        size = int(float(number) * (1024 if binary else 1000) ** " KMGT".index((unit or " ").upper()))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    else:
+        msg = f"must be a size such as 64MB, 2GiB or a number of bytes, not {show(value)}"
+        raise ValueError(msg)
+    if not 0 < size <= LARGEST_BYTES:
+        msg = f"must be at least 1 byte and at most 1024TiB, not {show(value)}"
+        raise ValueError(msg)
+    return size
+
+
+def show(value: object) -> str:
+    """Write a value so that it fits in a sentence and cannot move a terminal's cursor."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= LONGEST_SHOWN else value[: LONGEST_SHOWN - 3] + "...")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):  # Python refuses to write out a number of thousands of digits.
+        return str(value) if abs(value) < 1 << 63 else "that number"
+    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value), "a date or time")
