@@ -15,7 +15,8 @@ import pytest
 from tests.crash.tracing import find_strace
 
 ROOT = Path(__file__).parents[2]
-PLAYERS = max(2, os.cpu_count() or 1)
+# More than cores: half of the time everybody waits for a process to start or to end.
+PLAYERS = 2 * (os.cpu_count() or 1)
 
 
 class Player:

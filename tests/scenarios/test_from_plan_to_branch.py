@@ -170,3 +170,10 @@ def test_a_repository_that_cannot_be_fetched_fails_the_convoy_with_the_reason(
     assert stage.finish() is ConvoyState.FAILED
     assert "main" in (stage.repo().problem or "")
     assert stage.task("A").state is TaskState.PENDING
+
+
+def test_an_output_written_in_the_first_moment_of_a_run_is_not_taken_for_an_old_one(stage: Stage) -> None:
+    # The clock that dates files is some milliseconds behind the one that dates events.
+    stage.submit(*(TaskSpec(f"t{number}", f": > t{number}.txt", output=f"t{number}.txt") for number in range(24)))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert [len(stage.attempts(f"t{number}")) for number in range(24)] == [1] * 24

@@ -167,12 +167,17 @@ class Dispatcher:
         path = self._places.root / task.output
         if not path.is_file():
             return Unproven(f"it ended with exit code 0 but there is no {task.output}")
-        # From the run's own start: it may be older than the attempt, if an older ledger was put back since.
-        began = min(run.started_at or attempt.started_at for run in runs)
-        if path.stat().st_mtime < to_seconds(began):
+        if path.stat().st_mtime_ns < self._tell_start(attempt, runs[-1]):
             return Unproven(f"it ended with exit code 0 but {task.output} is older than the attempt")
         _make_durable(path)
         return Proven(output=task.output)
+
+    def _tell_start(self, attempt: AttemptRow, agent: RunRow) -> int:
+        """Tell when an agent began, by the clock that dates files: the kernel's own is some milliseconds slow."""
+        try:
+            return (self._places.runs / agent.id / "claim").stat().st_mtime_ns
+        except FileNotFoundError:
+            return int(to_seconds(agent.started_at or attempt.started_at) * 1e9)
 
     def _look_at_commit(self, task: TaskRow, attempt: AttemptRow, repo: RepoRow) -> Proven | Unproven:
         mirror = Mirror(self._places.mirror(repo.name))
