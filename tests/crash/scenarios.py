@@ -33,6 +33,7 @@ class Scenario:
     prepare: Act
     act: Act
     recover: Act = Stage.finish
+    with_git: bool = False  # on a repository
     by_git: bool = False  # killed inside git, which the keeper started, instead of in the keeper itself
 
 
@@ -366,19 +367,25 @@ SCENARIOS: dict[str, Scenario] = {
     "exit": Scenario("ended runs are recorded, tasks completed, the convoy ended", started, Stage.finish),
     "wrap": Scenario("the wrapper beside a run: claim, output, exit record", dispatched, wrap),
     "retry": Scenario("failed attempts, another swarm, the last attempt", failing, Stage.finish),
-    "cancel": Scenario("a cancelled task's living processes are ended, its work kept", cancelling, cancel),
-    "lie": Scenario("agents that end with exit code 0 and made nothing", lying, Stage.finish),
-    "fetch": Scenario("a repository's mirror is made", on_repository, fetch),
-    "agent": Scenario("an agent works in its clone; nothing of it is kept yet", laid_out, work_alone),
-    "work": Scenario("clone, agent, snapshot, entry into the queue", fetched, work),
-    "land": Scenario("candidate, gate, landing", worked, land),
-    "conflict": Scenario("two changes of one line: refused, made anew, landed", conflicting, Stage.finish),
-    "publish": Scenario("what landed goes to the person's repository; the sandbox is removed", landed, Stage.finish),
+    "cancel": Scenario(
+        "a cancelled task's living processes are ended, its work kept", cancelling, cancel, with_git=True
+    ),
+    "lie": Scenario("agents that end with exit code 0 and made nothing", lying, Stage.finish, with_git=True),
+    "fetch": Scenario("a repository's mirror is made", on_repository, fetch, with_git=True),
+    "agent": Scenario("an agent works in its clone; nothing of it is kept yet", laid_out, work_alone, with_git=True),
+    "work": Scenario("clone, agent, snapshot, entry into the queue", fetched, work, with_git=True),
+    "land": Scenario("candidate, gate, landing", worked, land, with_git=True),
+    "conflict": Scenario(
+        "two changes of one line: refused, made anew, landed", conflicting, Stage.finish, with_git=True
+    ),
+    "publish": Scenario(
+        "what landed goes to the person's repository; the sandbox is removed", landed, Stage.finish, with_git=True
+    ),
     "archive": Scenario("a complete convoy is archived", complete, Stage.archive, rearchive),
     "takeover": Scenario("a keeper follows one that died holding the lease", orphaned, Stage.finish),
     "two-keepers": Scenario("a frozen keeper wakes up beside its successor", submitted, follow_frozen),
     "migrate": Scenario("a ledger of the first schema is brought to today's", old_schema, migrate),
-    "restore": Scenario("an older copy of the ledger was put back", restored, Stage.finish),
+    "restore": Scenario("an older copy of the ledger was put back", restored, Stage.finish, with_git=True),
     "git-fetch": Scenario("git itself is struck while a mirror is made", on_repository, fetch, by_git=True),
     "git-work": Scenario("git itself is struck in clone and snapshot", fetched, work, by_git=True),
     "git-land": Scenario("git itself is struck while a candidate lands", worked, land, by_git=True),

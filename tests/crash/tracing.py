@@ -87,7 +87,7 @@ def strike_call(log: Path, fault: Fault) -> list[str]:
     return ["strace", "-qq", "-o", str(log), *fault.inject()]
 
 
-def run_traced(job: Callable[[], None], tracer: Sequence[str]) -> int:
+def run_traced(job: Callable[[], None], tracer: Sequence[str], patience_s: float = _PATIENCE_S) -> int:
     """Run a job in a forked process with strace attached before it begins; tell its exit status, minus the signal."""
     ready, go = os.pipe()
     pid = os.fork()
@@ -102,9 +102,10 @@ def run_traced(job: Callable[[], None], tracer: Sequence[str]) -> int:
     finally:
         os.write(go, b"g")
         os.close(go)
-    status = wait_for_end(pid)
-    strace.communicate()
-    return status
+    try:
+        return wait_for_end(pid, patience_s)
+    finally:
+        strace.communicate()
 
 
 def be_child(ready: int, job: Callable[[], None]) -> None:
@@ -119,9 +120,9 @@ def be_child(ready: int, job: Callable[[], None]) -> None:
         os._exit(code)
 
 
-def wait_for_end(pid: int) -> int:
+def wait_for_end(pid: int, patience_s: float = _PATIENCE_S) -> int:
     """Wait for a child, but not for ever."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
@@ -129,7 +130,7 @@ def wait_for_end(pid: int) -> int:
         time.sleep(0.002)  # real time: another process ends
     os.kill(pid, 9)
     os.waitpid(pid, 0)
-    raise TimeoutError(f"it hung for {_PATIENCE_S:.0f} s")
+    raise TimeoutError(f"it hung for {patience_s:.0f} s")
 
 
 def _wait_until_traced(pid: int, strace: "subprocess.Popen[bytes]") -> None:

@@ -15,7 +15,6 @@ from tests.crash.scenarios import SCENARIOS
 CHECKED, RECOVERED = 1000, 40
 CHECKED_WITH_GIT, RECOVERED_WITH_GIT = 300, 12
 LEAST_STATES = 10_000
-WITH_GIT = ("fetch", "agent", "work", "land", "conflict", "publish", "lie", "restore", "cancel")
 
 pytestmark = pytest.mark.timeout(3600 if not SOAK else 86_400)
 
@@ -39,7 +38,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_that_was_promised() -> None:
 
 def by_length(name: str) -> bool:
     """Put the long ones first, so that nobody waits for them at the end."""
-    return name not in WITH_GIT
+    return not SCENARIOS[name].with_git
 
 
 def play(names: list[str]) -> list[dict[str, Any]]:
@@ -71,4 +70,4 @@ def play(names: list[str]) -> list[dict[str, Any]]:
 def choose(name: str) -> str:
     if SOAK:
         return "1000000 1000000"
-    return f"{CHECKED_WITH_GIT} {RECOVERED_WITH_GIT}" if name in WITH_GIT else f"{CHECKED} {RECOVERED}"
+    return f"{CHECKED_WITH_GIT} {RECOVERED_WITH_GIT}" if SCENARIOS[name].with_git else f"{CHECKED} {RECOVERED}"
