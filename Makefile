@@ -26,7 +26,7 @@ power: .venv .strace
 
 # Everything there is: every point, every error, every state. Hours.
 soak: .venv .strace
-	@HIVE_SOAK=1 $(BIN)/pytest --timeout 86400 tests/crash tests/power tests/property
+	@HIVE_SOAK=1 $(BIN)/pytest --timeout 86400 tests/crash tests/power tests/property tests/rehearsal
 
 # In any order, also at once: make -j check
 check: check-style check-types check-imports check-shape

@@ -12,10 +12,10 @@ from hivekeeper.domain import attempt
 from hivekeeper.domain import events as e
 from hivekeeper.domain import project as projection
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
-from hivekeeper.domain.run import Alive, Unclaimed
+from hivekeeper.domain.run import Alive, Ending, Unclaimed
 from hivekeeper.git import orders
 from hivekeeper.keeper import lease
-from hivekeeper.loops import dispatcher, executor
+from hivekeeper.loops import dispatcher, executor, merger
 from hivekeeper.runs import local, wrapper
 from hivekeeper.store import ledger, sqlite
 from hivekeeper.store.database import Connection
@@ -28,6 +28,7 @@ class Mutant:
     promise: str
     plant: Callable[[], None]
     scenario: str
+    shown: str  # in the words of the judge
     power: bool = False
 
 
@@ -146,23 +147,67 @@ def project_differently() -> None:
 
     def live(event: e.Event) -> tuple[projection.Change, ...]:
         changes = projection.project(event)
-        return changes[:1] if isinstance(event.body, e.SwarmOpened) else changes
+        return changes[:-1] if isinstance(event.body, e.TaskDispatched) else changes  # the convoy's count of workers
 
     ledger.project = live  # type: ignore[attr-defined]
 
 
+def skip_gates() -> None:
+    """Land what no gate has seen."""
+    merger.Facts.gate = property(lambda _facts: ())  # type: ignore[assignment, method-assign]
+
+
+def publish_nothing() -> None:
+    """Believe that a push happened because its run ended well."""
+    orders.publish_commit = lambda *_arguments: ("true",)
+
+
+def keep_nothing() -> None:
+    """Believe that a snapshot was kept because its run ended well."""
+    orders.snapshot_attempt = lambda *_arguments: ("true",)
+
+
+def believe_no_record() -> None:
+    """Take a run whose keeper was dead for lost, whatever its exit record says."""
+
+    def believe_nothing(text: str | None) -> Ending | None:
+        del text
+
+    local._to_ending = believe_nothing  # noqa: SLF001 - planted where it would be written
+
+
 MUTANTS: dict[str, Mutant] = {
-    "`synchronous=NORMAL`": Mutant("what was acknowledged is durable", sync_too_little, "submit", power=True),
-    "effect before intent": Mutant("no effect without an earlier durable intent", act_before_intent, "dispatch"),
-    "no epoch check": Mutant("a keeper of an older epoch writes nothing", forget_epochs, "two-keepers"),
-    "start without the exclusive claim": Mutant("a run starts once", claim_without_excluding, "start"),
-    "release by a non-owner": Mutant("only the holder gives the lease back", release_anybodys, "two-keepers"),
-    "outcome from an exit code alone": Mutant("done is what is there, not what was said", believe_exit_codes, "lie"),
-    "projection differing from replay": Mutant("state = fold(log)", project_differently, "dispatch"),
+    "`synchronous=NORMAL`": Mutant(
+        "what was acknowledged is durable", sync_too_little, "submit", "the ledger forgot", power=True
+    ),
+    "effect before intent": Mutant(
+        "no effect without an earlier durable intent", act_before_intent, "dispatch", "it began before it was intended"
+    ),
+    "no epoch check": Mutant(
+        "a keeper of an older epoch writes nothing", forget_epochs, "two-keepers", "THE-WOKEN-KEEPER-WAS-LET-IN"
+    ),
+    "start without the exclusive claim": Mutant("a run starts once", claim_without_excluding, "start", "began 2 times"),
+    "release by a non-owner": Mutant(
+        "only the holder gives the lease back", release_anybodys, "two-keepers", "without the lease"
+    ),
+    "outcome from an exit code alone": Mutant(
+        "done is what is there, not what was said", believe_exit_codes, "lie", "lost"
+    ),
+    "projection differing from replay": Mutant("state = fold(log)", project_differently, "dispatch", "replay differs"),
     "ref moved before its objects are synced": Mutant(
-        "what has landed is whole", move_refs_unsynced, "land", power=True
+        "what has landed is whole", move_refs_unsynced, "land", "is not on the branch", power=True
     ),
     "torn sandbox believed after a restart": Mutant(
-        "what nobody synced is not believed", trust_old_boots, "agent", power=True
+        "what nobody synced is not believed", trust_old_boots, "agent", "is not what it wrote", power=True
+    ),
+    "gate skipped": Mutant("every landed tree was verified", skip_gates, "land", "nobody verified its tree"),
+    "publishing believed unseen": Mutant(
+        "published is what the person's repository has", publish_nothing, "publish", "its branch is elsewhere"
+    ),
+    "snapshot believed unseen": Mutant(
+        "a sandbox goes only when its work is kept", keep_nothing, "cancel", "nothing of it is kept"
+    ),
+    "exit records not believed": Mutant(
+        "the end of a run is found whoever was dead", believe_no_record, "takeover", "UNKNOWN"
     ),
 }

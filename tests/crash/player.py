@@ -35,7 +35,8 @@ def answer(slot: Slot, line: str) -> object:
     command, _, name = line.partition(" ")
     match command:
         case "list":
-            return [str(point) for point in slot.list_points(name)]
+            points = [str(point) for point in slot.list_points(name)]
+            return {"points": points, "states": slot.states}
         case "recover":
             return [str(fault) for fault in slot.list_recovery_points(name)]
         case _:

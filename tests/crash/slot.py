@@ -49,7 +49,7 @@ class Verdict:
     point: str
     violations: list[str] = field(default_factory=list)
     fired: bool = True
-    fired_again: bool = False
+    states: dict[str, str] = field(default_factory=dict)
 
 
 class Slot:
@@ -63,6 +63,7 @@ class Slot:
         self.shim = GitShim(directory / "shim")
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._prepared = ""
+        self._ends = directory / "ends.json"
 
     def prepare(self, name: str, in_boot: Callable[[Job], Job] = lambda job: job) -> Scenario:
         """Build the world in which a scenario begins, in this boot or in an earlier one, and keep a copy of it."""
@@ -117,8 +118,9 @@ class Slot:
             try:
                 verdict.fired = self._act(scenario, point)
                 if point.again:
-                    verdict.fired_again = self._recover_and_die(scenario, point.again)
+                    verdict.fired &= self._recover_and_die(scenario, point.again)
                 verdict.violations = self._recover(scenario)
+                verdict.states = self.states
             except TimeoutError as error:
                 verdict.violations = [f"hung: {error}"]
             finally:
@@ -148,9 +150,16 @@ class Slot:
     def _recover(self, scenario: Scenario) -> list[str]:
         def recover() -> list[str]:
             scenario.recover(self.stage)
+            _write(self._ends, self.stage.list_states())
             return self.stage.check()
 
+        self._ends.unlink(missing_ok=True)
         return self._judge(recover)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """What has become of every task, as whoever recovered it last saw it."""
+        return dict(json.loads(self._ends.read_text())) if self._ends.exists() else {}
 
     def check(self) -> list[str]:
         """Judge the world as it is."""
@@ -221,5 +230,5 @@ def _beside(place: Path, end: str) -> Path:
     return place.with_name(f"{place.name}{end}")
 
 
-def _write(path: Path, value: list[str]) -> None:
+def _write(path: Path, value: list[str] | dict[str, str]) -> None:
     path.write_text(json.dumps(value))

@@ -193,6 +193,11 @@ class Stage:
         marks = [line.removeprefix("begun ") for line in said if line.startswith("begun ")]
         return read_history(self.hive, marks=marks, acknowledged=said, settled=settled, restored=self.copy.exists())
 
+    def list_states(self) -> dict[str, str]:
+        with self.ledger() as ledger, ledger.read() as connection:
+            rows = connection.rows("SELECT key, state FROM task ORDER BY key")
+        return dict(rows)
+
     def check(self) -> list[str]:
         """Judge what has become of the hive: its history, its tables against its log, its repository."""
         history = self.read_history(settled=True)

@@ -26,20 +26,23 @@ def test_a_planted_bug_is_caught(name: str) -> None:
 
 
 def _catch_by_kill(name: str, mutant: Mutant) -> bool:
-    player = Player("--mutant", name)
+    sound, player = Player(), Player("--mutant", name)
     try:
-        points = player.ask(f"list {mutant.scenario}")
-        if isinstance(points, dict):  # wrong even when nobody disturbs it
-            return "undisturbed" in points["problem"]
-        return any(player.ask(point).get("violations") for point in sample(points, MOST_POINTS))
+        answer = player.ask(f"list {mutant.scenario}")
+        if "points" not in answer:  # wrong even when nobody disturbs it
+            return mutant.shown in answer["problem"]
+        if answer["states"] != sound.ask(f"list {mutant.scenario}")["states"]:
+            return mutant.shown in str(answer["states"])
+        return any(mutant.shown in str(player.ask(point)) for point in sample(answer["points"], MOST_POINTS))
     finally:
+        sound.close()
         player.close()
 
 
 def _catch_by_power_cut(name: str, mutant: Mutant) -> bool:
     player = Player("--mutant", name, module="tests.power.player")
     try:
-        return bool(player.ask(f"{mutant.scenario} 400 40 {SEED}")["bad"])
+        return mutant.shown in str(player.ask(f"{mutant.scenario} 400 40 {SEED}")["bad"])
     finally:
         player.close()
 

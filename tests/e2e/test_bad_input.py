@@ -38,6 +38,16 @@ def test_a_repository_without_the_branch_is_refused_with_what_it_has(shell: Shel
     assert "has no branch 'mian' (it has main)" in shell.hive("run", plan, code=2)
 
 
+def test_a_shallow_clone_is_refused_with_what_makes_it_whole(shell: Shell, source: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        argv = ("git", "-C", str(source), "commit", "--quiet", "--allow-empty", "-m", f"more {number}")
+        subprocess.run(argv, check=True)
+    shallow = tmp_path / "shallow"
+    subprocess.run(("git", "clone", "--quiet", "--depth", "1", source.as_uri(), str(shallow)), check=True)
+    plan = shell.plan(f"convoy: c\nrepos: {{r: {{path: {shallow}}}}}\n{TASK}")
+    assert f"git -C {shallow} fetch --unshallow" in shell.hive("run", plan, code=2)
+
+
 def test_a_missing_plan_is_a_sentence(shell: Shell) -> None:
     assert "nowhere.yaml" in shell.hive("run", "nowhere.yaml", code=2)
 

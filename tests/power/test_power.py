@@ -31,6 +31,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_that_was_promised() -> None:
         TALLY["power-cut states"] += summary["checked"]
         TALLY["power-cut states brought to their end"] += summary["recovered"]
         numbers = f"{summary['checked']} of {summary['states']} states, {summary['recovered']} brought to their end"
+        TALLY["power-cut states, seconds of one core"] += round(summary["seconds"])
         LINES.append(f"  power cut in {summary['scenario']}: {numbers}, {len(summary['bad'])} wrong")
     assert bad == []
     assert TALLY["power-cut states"] >= LEAST_STATES

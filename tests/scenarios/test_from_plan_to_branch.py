@@ -1,10 +1,12 @@
 """One story: tasks on a repository are worked on, verified and landed, and a person's files are left alone."""
 
+import subprocess
 from pathlib import Path
 
 from hivekeeper.commands.tasks import cancel_task, retry_task
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
+from hivekeeper.store import queries
 from tests.scenarios.conftest import ME, Repository, Stage
 
 
@@ -177,3 +179,40 @@ def test_an_output_written_in_the_first_moment_of_a_run_is_not_taken_for_an_old_
     stage.submit(*(TaskSpec(f"t{number}", f": > t{number}.txt", output=f"t{number}.txt") for number in range(24)))
     assert stage.finish() is ConvoyState.COMPLETE
     assert [len(stage.attempts(f"t{number}")) for number in range(24)] == [1] * 24
+
+
+def test_an_output_that_cannot_be_read_fails_its_own_attempt_and_holds_up_nobody(stage: Stage) -> None:
+    too_long = "x" * 300  # a name that no file can have: looking at it is an error for everybody, root too
+    stage.submit(TaskSpec("a", f"ln -s {too_long} out", output="out", attempts=1), TaskSpec("b", "true"))
+    assert stage.finish() is ConvoyState.FAILED
+    assert stage.states() == {"a": TaskState.FAILED, "b": TaskState.COMPLETE}
+    assert "cannot be read" in stage.task("a").reason
+
+
+def test_a_task_whose_namesake_landed_long_ago_is_not_taken_for_it(stage: Stage, repository: Repository) -> None:
+    # As another hive left it on the same branch, under the same names.
+    repository.commit({"a": "old\n"}, "work: a\n\nHive-Task: A\nHive-Convoy: work\nHive-Attempt: 1")
+    stage.submit(TaskSpec("A", "echo old > a; true", repo="app", attempts=1), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.FAILED
+    assert stage.states() == {"A": TaskState.FAILED}
+
+
+def test_a_mirror_whose_refs_were_packed_is_fetched_again(stage: Stage, repository: Repository) -> None:
+    stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    mirror = stage.hive.places.mirror("app")
+    subprocess.run(("git", "--git-dir", str(mirror), "pack-refs", "--all"), check=True)
+    stage.submit(TaskSpec("B", "echo b > b", repo="app"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+
+
+def test_a_candidate_that_a_power_cut_took_is_made_and_verified_again(stage: Stage, repository: Repository) -> None:
+    stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(verify="test -f a"),))
+    stage.step_until(lambda: any(run.kind == "gate" and run.is_open for run in stage.runs("A")))
+    with stage.hive.ledger.read() as connection:
+        entry = queries.find_merge(connection, "work/A", 1)
+    assert entry is not None
+    lost = str(entry.candidate)
+    (stage.hive.places.mirror("app") / "objects" / lost[:2] / lost[2:]).unlink()
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert repository.landed() == ["A"]

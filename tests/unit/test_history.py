@@ -103,6 +103,7 @@ VERIFYING = e.MergeVerifying("c/a", 1, 1, "base", "commit", "tree")
 GATE = "c/a.1.gate-1"
 LANDED = (
     e.ConvoySubmitted("c", "p"),
+    e.RepoWanted("r", "/r", "main", "make", 1),
     add("a", repo="r"),
     *begin("a"),
     VERIFYING,
@@ -136,3 +137,28 @@ def test_a_commit_whose_tree_nobody_verified_is_unexpected() -> None:
 
 def test_a_commit_the_ledger_does_not_know_of_is_unexpected() -> None:
     assert Fault.UNEXPECTED in faults(History(tell(*LANDED[:-1]), landed=[ON_BRANCH]))
+
+
+def test_a_landing_without_the_gate_that_was_defined_is_unexpected() -> None:
+    skipped = [b for b in LANDED if getattr(b, "run", None) != GATE]
+    assert faults(History(tell(*skipped), landed=[ON_BRANCH])) == [Fault.UNEXPECTED]
+    undefined = [replace(b, verify=None) if isinstance(b, e.RepoWanted) else b for b in skipped]
+    assert faults(History(tell(*undefined), landed=[ON_BRANCH])) == []
+
+
+def test_a_sandbox_that_is_gone_with_nothing_kept_is_lost() -> None:
+    swept = tell(
+        *(replace(b, repo="r") if isinstance(b, e.RunIntended) else b for b in LANDED), e.AttemptSwept("c/a", 1)
+    )
+    assert faults(History(swept, landed=[ON_BRANCH])) == [Fault.LOST]
+    assert faults(History(swept, landed=[ON_BRANCH], kept=frozenset({("c/a", 1)}))) == []
+
+
+def test_a_publication_that_the_persons_repository_does_not_have_is_lost() -> None:
+    published = tell(*LANDED, e.RepoPublished("r", "commit"))
+    assert faults(History(published, landed=[ON_BRANCH], published={"r": "commit"})) == []
+    assert faults(History(published, landed=[ON_BRANCH], published={"r": ""})) == [Fault.LOST]
+
+
+def test_a_wish_that_was_acknowledged_and_forgotten_is_lost() -> None:
+    assert faults(replace(GOOD, acknowledged=["asked c/a"])) == [Fault.LOST]

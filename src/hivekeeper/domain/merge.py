@@ -86,11 +86,21 @@ def decide_merge(entry: MergeRow, runs: Sequence[RunRow], *, has_gate: bool, boo
             land = of_round.get("land")
             if land is None:
                 return IntendRun("land")
-            return Wait() if land.is_open else LookAtBranch(land.ended_at or land.intended_at)
+            return Wait() if land.is_open else _judge_landing(entry, land)
         case MergeState.LANDED | MergeState.REJECTED | MergeState.WITHDRAWN:
             return Wait()
         case _:
             assert_never(entry.state)
+
+
+def _judge_landing(entry: MergeRow, land: RunRow) -> MergeStep:
+    """Believe a landing that ended well: only then is the branch safe on disk. A new round finds what moved already."""
+    if land.succeeded:
+        return LookAtBranch(land.ended_at or land.intended_at)
+    if land.state is RunState.EXITED and entry.round >= MAX_ROUNDS:
+        why = f"it could not be landed in {entry.round} tries: {describe_ending(land)}"
+        return Reject(why, land.ended_at or land.intended_at, land.id)
+    return Requeue(f"its landing came to nothing: {describe_ending(land)}")
 
 
 def _verify(entry: MergeRow, runs: dict[str, RunRow], boot_id: str) -> MergeStep:

@@ -5,6 +5,7 @@ Making an object is not an effect: nothing points to it until a run moves a ref.
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -83,13 +84,11 @@ class Mirror:
             raise UnavailableError(f"git commit-tree failed in {self.path}: {result.stderr.strip()}")
         return result.stdout.strip()
 
-    def find_landed(self, head: str, convoy: str, task: str) -> LandedCommit | None:
-        """Find the commit in which a task landed, by the trailers it was given."""
-        wanted = [f"--grep=^Hive-Task: {re.escape(task)}$", f"--grep=^Hive-Convoy: {re.escape(convoy)}$"]
-        shown = "--format=%H %P %(trailers:key=Hive-Task,valueonly,separator=) "
-        arguments = ("log", "-1", shown, "--extended-regexp", "--all-match", *wanted, head)
-        match self._git(*arguments).stdout.split():
-            case [commit, parent, name] if name == task:
+    def find_landed(self, head: str, change: str) -> LandedCommit | None:
+        """Find the commit in which a change landed, by the trailer it was given; its id is nobody else's."""
+        shown = "--format=%H %P %(trailers:key=Hive-Change,valueonly,separator=)"
+        match self._git("log", "-1", shown, "--fixed-strings", f"--grep=Hive-Change: {change}", head).stdout.split():
+            case [commit, parent, found] if found == change:
                 return LandedCommit(commit, parent)
             case _:
                 return None
@@ -115,6 +114,9 @@ def check_git() -> str:
         found = _run_git(("version",)).stdout
     except FileNotFoundError:
         raise UnavailableError("git is not installed.", advice="Install git 2.38 or newer.") from None
+    for tool, package in (("flock", "util-linux"), ("sync", "coreutils")):
+        if shutil.which(tool) is None:
+            raise UnavailableError(f"{tool} is not installed.", advice=f"It comes with {package}.")
     numbers = re.findall(r"\d+", found)
     if tuple(map(int, numbers[:2])) < _OLDEST_GIT:
         raise UnavailableError(f"This is {found.strip()}; the hive needs 2.38.", advice="Update git.")
@@ -128,6 +130,8 @@ def find_source_problem(path: str, branch: str) -> str | None:
     git_dir = _run_git(("-C", path, "rev-parse", "--git-dir"))
     if git_dir.returncode != 0:
         return f"{path} is not a git repository"
+    if _run_git(("-C", path, "rev-parse", "--is-shallow-repository")).stdout.strip() == "true":
+        return f"{path} is a shallow clone; make it whole: git -C {path} fetch --unshallow"
     if _run_git(("-C", path, "rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}")).returncode != 0:
         heads = _run_git(("-C", path, "for-each-ref", "--format=%(refname:short)", "refs/heads")).stdout.split()
         known = f"it has {', '.join(heads[:5])}" if heads else "it has no commit yet"

@@ -17,7 +17,7 @@ CLEAN_ENVIRONMENT = {
     "GIT_AUTHOR_EMAIL": "hive@localhost",
     "GIT_COMMITTER_NAME": "Hivekeeper",
     "GIT_COMMITTER_EMAIL": "hive@localhost",
-    "GIT_CONFIG_COUNT": "5",
+    "GIT_CONFIG_COUNT": "6",
     "GIT_CONFIG_KEY_0": "core.fsync",
     "GIT_CONFIG_VALUE_0": "all",
     "GIT_CONFIG_KEY_1": "core.fsyncMethod",
@@ -29,6 +29,9 @@ CLEAN_ENVIRONMENT = {
     # The path comes from the person's own plan, so who owns it is no surprise.
     "GIT_CONFIG_KEY_4": "safe.directory",
     "GIT_CONFIG_VALUE_4": "*",
+    # Nothing of git goes on in the background: it would hold our locks, and outlive its run.
+    "GIT_CONFIG_KEY_5": "maintenance.auto",
+    "GIT_CONFIG_VALUE_5": "false",
 }
 
 Argv = tuple[str, ...]

@@ -137,6 +137,8 @@ class Dispatcher:
         self, connection: Connection, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow]
     ) -> Action | None:
         step = a.decide_step(task, runs, boot_id=self._boot_id)
+        if step == a.Intend("sandbox", 2) and self._has_begun(task, attempt):
+            step = a.Intend("agent", 1)
         if task.state is TaskState.CANCELLING:
             ours = [run for run in runs if run.is_open and run.kind != "snapshot"]
             to_end = tuple(run for run in ours if run.kill_requested_at is None)
@@ -154,6 +156,13 @@ class Dispatcher:
             case _:
                 return step
 
+    def _has_begun(self, task: TaskRow, attempt: AttemptRow) -> bool:
+        """Tell whether an agent the ledger does not know of was here: what it left is not to be made anew, but adopted.
+
+        That is so when an older ledger was put back.
+        """
+        return (self._places.runs / attempt_run_id(task.key, attempt.number, "agent") / "claim").exists()
+
     def _look_at_work(
         self, connection: Connection, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow]
     ) -> Proven | Unproven:
@@ -164,13 +173,19 @@ class Dispatcher:
             return self._look_at_commit(task, attempt, repo)
         if task.output is None:
             return Proven()
-        path = self._places.root / task.output
+        try:
+            return self._look_at_output(task.output, self._tell_start(attempt, runs[-1]))
+        except OSError as error:  # one file that cannot be read must not keep all others from being judged
+            return Unproven(f"it ended with exit code 0 but {task.output} cannot be read: {error.strerror}")
+
+    def _look_at_output(self, output: str, began_ns: int) -> Proven | Unproven:
+        path = self._places.root / output
         if not path.is_file():
-            return Unproven(f"it ended with exit code 0 but there is no {task.output}")
-        if path.stat().st_mtime_ns < self._tell_start(attempt, runs[-1]):
-            return Unproven(f"it ended with exit code 0 but {task.output} is older than the attempt")
+            return Unproven(f"it ended with exit code 0 but there is no {output}")
+        if path.stat().st_mtime_ns < began_ns:
+            return Unproven(f"it ended with exit code 0 but {output} is older than the attempt")
         _make_durable(path)
-        return Proven(output=task.output)
+        return Proven(output=output)
 
     def _tell_start(self, attempt: AttemptRow, agent: RunRow) -> int:
         """Tell when an agent began, by the clock that dates files: the kernel's own is some milliseconds slow."""

@@ -66,7 +66,8 @@ class Fetcher:
         if not runs:
             argv = orders.fetch_repository(mirror.path, repo.path, repo.branch)
             limits: dict[str, float | int | None] = {"wall_s": self._settings.fetch_wall_s, "grace_s": 5.0}
-            root, environment = str(self._places.root), dict(orders.CLEAN_ENVIRONMENT)
+            # With its time: no fetch is like another, and none of before an older ledger was put back is taken for it.
+            root, environment = str(self._places.root), {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}
             order = Order(_run_id(repo), "fetch", argv, root, environment, limits)
             intend_run(tx, order, boot_id=self._boot_id, repo=repo.name)
             return

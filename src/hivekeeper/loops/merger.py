@@ -34,7 +34,7 @@ from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`gate_limits`: what a gate may use."""
+    """`gate_wall_s`: how long a gate may take."""
 
     interval_s: float = 5.0
     gate_wall_s: float = 1800.0
@@ -151,23 +151,22 @@ class Merger:
                 landed = mirror.is_ancestor(str(entry.candidate), orders.integration_ref(fact.repo.branch))
                 return Landed(at) if landed else m.Requeue("the integration branch was not where it was")
             case m.Land():
-                self._assert_tested(entry)
-                return step
+                return step if self._is_whole(entry) else m.Requeue("the machine restarted before it was safe on disk")
             case m.IntendRun() | m.Requeue() | m.Reject():
                 return step
             case _:
                 assert_never(step)
 
     def _build(self, fact: Facts) -> Candidate | m.Reject:
-        entry, task = fact.entry, fact.task
+        entry = fact.entry
         mirror = Mirror(self._places.mirror(entry.repo))
         head = mirror.find_commit(orders.integration_ref(fact.repo.branch))
         if head is None:
             raise UnavailableError(f"The integration branch of '{entry.repo}' is gone.", advice="Type: hive doctor")
         merged = mirror.merge(head, entry.commit_id)
         adds_nothing = isinstance(merged, Conflict) or merged.tree == mirror.get_tree(head)
-        if adds_nothing and (landed := mirror.find_landed(head, task.convoy, task.id)):
-            # An older ledger was put back: what it does not know of is on the branch, and does not land again.
+        if adds_nothing and (landed := mirror.find_landed(head, entry.commit_id)):
+            # The landing was not seen to its end, or an older ledger was put back: it does not land again.
             return Candidate(landed.parent, landed.commit, mirror.get_tree(landed.commit))
         match merged:
             case Conflict(paths):
@@ -179,11 +178,14 @@ class Merger:
                 when = f"@{int(to_seconds(entry.queued_at))} +0000"
                 return Candidate(head, mirror.commit_tree(tree, head, _message(fact), when), tree)
 
-    def _assert_tested(self, entry: MergeRow) -> None:
-        """Make sure that what lands is what was tested, by object id."""
+    def _is_whole(self, entry: MergeRow) -> bool:
+        """Make sure that what lands is what was tested, by object id; tell whether it is still there."""
         mirror = Mirror(self._places.mirror(entry.repo))
+        if mirror.find_commit(str(entry.candidate)) is None:
+            return False
         if mirror.get_tree(str(entry.candidate)) != entry.tree:
             raise UnavailableError(f"The candidate of {entry.task} is not the tree that was verified.")
+        return True
 
     def _record(self, tx: Transaction, fact: Facts, action: Action) -> None:
         entry = fact.entry
@@ -273,6 +275,7 @@ def _message(fact: Facts) -> str:
         "Hive-Task": fact.task.id,
         "Hive-Convoy": fact.task.convoy,
         "Hive-Attempt": str(fact.attempt.number),
+        "Hive-Change": fact.entry.commit_id,
         "Hive-Verified": " && ".join(command.replace("\n", "; ") for command in fact.gate) or "no gate",
     }
     lines = "\n".join(f"{name}: {value}" for name, value in trailers.items())

@@ -11,7 +11,7 @@ Rules:
 6. It stops a run only if that run's directory says so: a signal alone might be meant for the run before.
 
 Nothing here is synced to disk except the exit of a run longer than a second: a claim protects against a second
-process, and no process survives a power cut; the ledger knows the boot an intent belongs to (docs/adr/0004).
+process, and no process survives a power cut; the ledger knows the boot an intent belongs to (docs/adr/0003).
 
 This file is also run as a script by a bare interpreter, so it imports nothing of the package and little of Python:
 every wrapper is a fork of one small process, and its private memory is what a run costs.

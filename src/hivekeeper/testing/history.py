@@ -65,6 +65,8 @@ class History:
     tasks: Sequence[TaskRow] = ()
     begun: Mapping[Key, int] = field(default_factory=dict)
     landed: Sequence[Landed] = ()
+    kept: frozenset[Key] = frozenset()
+    published: Mapping[str, str] = field(default_factory=dict)
     acknowledged: Sequence[str] = ()
     settled: bool = True
     restored: bool = False
@@ -72,7 +74,10 @@ class History:
 
 def check_history(history: History) -> list[Violation]:
     """Find everything that is wrong."""
-    checks = (_check_log, _check_dispatches, _check_begun, _check_landed, _check_acknowledged, _check_settled)
+    checks = (
+        _check_log, _check_dispatches, _check_begun, _check_kept, _check_landed, _check_published, _check_acknowledged,
+        _check_settled,
+    )  # fmt: skip
     return [violation for check in checks for violation in check(history)]
 
 
@@ -154,6 +159,26 @@ def _check_begun(history: History) -> Iterator[Violation]:
                 pass
 
 
+def _check_kept(history: History) -> Iterator[Violation]:
+    """Check that no sandbox in which an agent was is gone before what it made was kept."""
+    worked: set[Key] = set()
+    for b in (event.body for event in history.events):
+        if isinstance(b, e.RunIntended) and b.run_kind == "agent" and b.repo and b.task and b.attempt:
+            worked.add((b.task, b.attempt))
+        elif isinstance(b, e.AttemptSwept) and (b.task, b.attempt) in worked - history.kept:
+            yield Violation(
+                Fault.LOST, b.task, f"the sandbox of attempt {b.attempt} is gone, and nothing of it is kept"
+            )
+
+
+def _check_published(history: History) -> Iterator[Violation]:
+    """Check that the person's repository has what the ledger says was published to it, in the end nothing else."""
+    last = {ev.body.repo: ev.body.commit for ev in history.events if isinstance(ev.body, e.RepoPublished)}
+    for repo, commit in last.items():
+        if history.settled and history.published.get(repo, commit) != commit:
+            yield Violation(Fault.LOST, repo, f"{commit[:10]} was published, and its branch is elsewhere")
+
+
 def _check_landed(history: History) -> Iterator[Violation]:
     """Check that what landed by the ledger is on the branch once, nothing else is, and each passed its own gate."""
     on_branch = Counter(landed.task for landed in history.landed)
@@ -177,21 +202,23 @@ def _check_landed(history: History) -> Iterator[Violation]:
 
 
 def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
-    """List candidates, with their trees, whose own gate passed, or that were to land without one."""
+    """List candidates, with their trees, whose own gate passed, or that no gate was ever defined for."""
     candidates: dict[Key, tuple[str, str, int]] = {}
     passed: set[tuple[str, str]] = set()
-    gates: set[Key] = set()
+    with_gate: set[str] = set()
     for event in events:
         match event.body:
+            case e.RepoWanted() as b if b.verify:
+                with_gate.add(b.repo)
+            case e.TaskAdded() as b if b.verify or b.repo in with_gate:
+                with_gate.add(b.task)
             case e.MergeVerifying() as b:
                 candidates[b.task, b.attempt] = (b.candidate, b.tree, b.round)
-            case e.RunIntended() as b if b.run_kind == "gate" and b.task is not None and b.attempt is not None:
-                gates.add((b.task, b.attempt))
             case e.RunExited() as b if b.run_kind == "gate" and b.status == 0 and b.ended_by == "exit":
                 for (task, attempt), (candidate, tree, number) in candidates.items():
                     if b.run == f"{task}.{attempt}.gate-{number}":
                         passed.add((candidate, tree))
-            case e.MergeLanding() as b if (b.task, b.attempt) not in gates:
+            case e.MergeLanding() as b if b.task not in with_gate:
                 passed.add(candidates[b.task, b.attempt][:2])
             case _:
                 pass
@@ -199,11 +226,20 @@ def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
 
 
 def _check_acknowledged(history: History) -> Iterator[Violation]:
-    """Check that what somebody was told, `submitted CONVOY` or `complete TASK`, is in the ledger."""
-    known = {f"submitted {ev.body.convoy}" for ev in history.events if isinstance(ev.body, e.ConvoySubmitted)}
-    known |= {f"complete {ev.body.task}" for ev in history.events if isinstance(ev.body, e.TaskCompleted)}
+    """Check that what somebody was told, `submitted CONVOY`, `asked TASK` or `complete TASK`, is in the ledger."""
+    known: set[str] = set()
+    for b in (event.body for event in history.events):
+        match b:
+            case e.ConvoySubmitted():
+                known.add(f"submitted {b.convoy}")
+            case e.TaskRetryRequested() | e.TaskCancelRequested() | e.TaskCancelled():
+                known.add(f"asked {b.task}")
+            case e.TaskCompleted():
+                known.add(f"complete {b.task}")
+            case _:
+                pass
     for told in history.acknowledged:
-        if told.startswith(("submitted ", "complete ")) and told not in known:
+        if told.startswith(("submitted ", "asked ", "complete ")) and told not in known:
             yield Violation(Fault.LOST, told.partition(" ")[2], f"somebody was told '{told}', and the ledger forgot")
 
 
@@ -245,7 +281,25 @@ def read_history(
         ledger.close()
     begun = Counter((name, int(attempt)) for name, _, attempt in (mark.partition(" ") for mark in marks))
     landed = [item for repo in repos for item in _list_landed(places.mirror(repo.name), repo.branch)]
-    return History(events, tasks, begun, landed, acknowledged, settled, restored)
+    kept = frozenset(key for repo in repos for key in _list_kept(places.mirror(repo.name)))
+    tips = {repo.name: _find_tip(Path(repo.path), f"refs/heads/hive/{repo.branch}") for repo in repos}
+    published = {repo: tip for repo, tip in tips.items() if tip is not None}
+    return History(events, tasks, begun, landed, kept, published, acknowledged, settled, restored)
+
+
+def _list_kept(mirror: Path) -> Iterator[Key]:
+    prefix = "refs/hive/attempts/"
+    argv = ("git", "--git-dir", str(mirror), "for-each-ref", "--format=%(refname)", prefix)
+    for ref in subprocess.run(argv, capture_output=True, check=False, text=True).stdout.split():
+        task, _, attempt = ref.removeprefix(prefix).rpartition("/")
+        yield task, int(attempt)
+
+
+def _find_tip(repository: Path, ref: str) -> str | None:
+    """Find where a branch of a person's repository is; nothing where the repository is gone."""
+    argv = ("git", "-C", str(repository), "rev-parse", "--quiet", "--verify", ref)
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    return done.stdout.strip() if repository.is_dir() else None
 
 
 def _list_landed(mirror: Path, branch: str) -> Iterator[Landed]:

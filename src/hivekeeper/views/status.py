@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.rows import HeartbeatRow, LeaseRow
 from hivekeeper.domain.states import AttemptState, RepoState, TaskState
 from hivekeeper.store import queries
@@ -68,7 +69,7 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[dict[st
         runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
         if runs and runs[-1].kind == "snapshot" and not runs[-1].is_open and not runs[-1].succeeded:
             what = f"What attempt {attempt.number} at {attempt.task} left could not be kept, so its sandbox stays"
-            needs.append({"what": f"{what}: {runs[-1].reason}.", "type": f"hive task show {attempt.task}"})
+            needs.append({"what": f"{what}: {describe_ending(runs[-1])}.", "type": f"hive task show {attempt.task}"})
     in_sight = {convoy.name for convoy in queries.list_convoys(connection)}
     for state in (TaskState.UNKNOWN, TaskState.FAILED):
         tasks = [task for task in queries.list_tasks_in_state(connection, state) if task.convoy in in_sight]

@@ -1,6 +1,11 @@
-# Move the integration branch from old to new, or not at all. Landed already is well.
+# Move the integration branch from old to new, or not at all. Landed already is well, once that is safe on disk.
 ref=$2 new=$3 old=$4
 export GIT_DIR="$1"
 . "$(dirname -- "$0")/settle.sh"
 hold_branches
-git merge-base --is-ancestor "$new" "$ref" || move_ref "$ref" "$new" "$old"
+if git merge-base --is-ancestor "$new" "$ref"; then
+  sync -f "$GIT_DIR"
+else
+  check_whole "$new" "$old" # a power cut may have taken what was verified before it
+  move_ref "$ref" "$new" "$old"
+fi

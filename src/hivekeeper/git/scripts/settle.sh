@@ -1,9 +1,11 @@
-# Shared by the scripts that move refs of a mirror ($GIT_DIR): what a ref points to is safe on disk before the ref is,
-# and the ref before we say so.
+# Shared by the scripts that move refs of a mirror ($GIT_DIR): what a ref points to is whole and safe on disk before the
+# ref is, and the ref before we say so.
 
-# tip_of REPOSITORY REF: the commit of exactly that ref, and nothing of the same ending.
+# tip_of REPOSITORY REF: the commit of exactly that ref, and nothing of the same ending. Listed apart, so that git's own
+# words are the last ones when it fails.
 tip_of() {
-  git ls-remote -- "$1" "$2" | while read -r id name; do [ "$name" != "$2" ] || echo "$id"; done
+  listed=$(git ls-remote -- "$1" "$2")
+  echo "$listed" | while read -r id name; do [ "$name" != "$2" ] || echo "$id"; done
 }
 
 # One at a time moves branches; the lock dies with its holder, so what git left locked under it is nobody's.
@@ -13,16 +15,17 @@ hold_branches() {
   rm -f "$GIT_DIR/HEAD.lock" "$GIT_DIR/config.lock" "$GIT_DIR/packed-refs.lock"
 }
 
+# check_whole NEW [KNOWN...]: every object is there, of those that nothing else holds already.
+check_whole() {
+  new=$1
+  shift
+  git rev-list --quiet --objects "$new" --not "$@"
+}
+
 # move_ref REF NEW [OLD]: only the run that moves a ref locks it, and the one before it is dead.
 move_ref() {
   rm -f "$GIT_DIR/$1.lock"
   sync -f "$GIT_DIR"
   git update-ref "$@"
-  place=$1
-  set --
-  while [ "$place" != . ]; do
-    set -- "$@" "$GIT_DIR/$place"
-    place=$(dirname -- "$place")
-  done
-  sync "$@"
+  sync -f "$GIT_DIR"
 }

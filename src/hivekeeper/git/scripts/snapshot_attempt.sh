@@ -6,7 +6,7 @@ export GIT_DIR="$1" GIT_INDEX_FILE="$index"
 rm -f "$index" "$index.lock"
 head=$(tip_of "$clone" HEAD)
 [ -n "$head" ] || { echo "its clone has no commit" >&2; exit 1; }
-git fetch --quiet --no-tags --no-write-fetch-head -- "$clone" "$head"
+git fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$clone" "$head"
 git --work-tree="$clone" read-tree "$head"
 git --work-tree="$clone" add --all -- "$clone"
 tree=$(git write-tree)
