@@ -77,16 +77,19 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A hive with a task that landed, one that failed with its work kept, and one without a repository."""
     directory = tmp_path_factory.mktemp("worked")
     stage, repository = Stage(directory / "hive"), Repository(directory / "app")
+    os.mkfifo(directory / "end")
     stage.submit(
         TaskSpec("A", "echo a > a", repo="app"),
-        TaskSpec("B", "echo b > b; exit 1", repo="app", attempts=1),
+        TaskSpec("B", f"echo b > b; read line < {directory}/end; exit 1", repo="app", attempts=1),
         TaskSpec("C", "echo c"),
         repos=(repository.spec(verify="true"),),
     )
-    # Copied while its snapshot is intended and not yet made, so that nothing in a copy is newer than what was kept.
-    stage.step_until(lambda: any(run.kind == "snapshot" for run in stage.runs("B")))
-    for number in range(USES_OF_SANDBOX):
-        shutil.copytree(stage.hive.places.sandbox("work/B", 1), directory / "sandboxes" / str(number))
+    # Copied while its worker waits for its end, so that nothing in a copy is newer than the begin of the snapshot.
+    sandbox = stage.hive.places.sandbox("work/B", 1)
+    stage.step_until((sandbox / "b").exists)
+    with (directory / "end").open("w"):
+        for number in range(USES_OF_SANDBOX):
+            shutil.copytree(sandbox, directory / "sandboxes" / str(number))
     stage.finish()
     stage.step_until(lambda: all(attempt.sandbox == "REMOVED" for task in "AB" for attempt in stage.attempts(task)))
     stage.close()

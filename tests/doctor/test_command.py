@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,6 +109,24 @@ def test_without_git_it_is_5_and_the_rest_is_said(patient: Patient, tmp_path: Pa
     found = json.loads(done.stdout)["findings"]
     assert any(f["check"] == "git" and "not installed" in f["what"] for f in found)
     assert any(f["check"] == "log" and f["level"] == "OK" for f in found)
+
+
+@pytest.mark.parametrize(("missing", "package"), [("flock", "util-linux"), ("sync", "coreutils")])
+def test_without_a_tool_that_git_scripts_need_it_is_5(
+    patient: Patient, tmp_path: Path, missing: str, package: str
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in {"git", "flock", "sync"} - {missing}:
+        (tools / tool).symlink_to(shutil.which(tool) or tool)
+    argv = (sys.executable, "-m", "hivekeeper", "doctor", "--json")
+    done = subprocess.run(
+        argv, cwd=patient.root, env={**os.environ, "PATH": str(tools)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 5, done.stderr
+    (found,) = (f for f in json.loads(done.stdout)["findings"] if f["check"] == "git")
+    assert f"{missing} is not installed" in found["what"]
+    assert package in found["advice"]
 
 
 @contextmanager

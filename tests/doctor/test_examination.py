@@ -18,6 +18,7 @@ from hivekeeper.domain.states import RunState
 from hivekeeper.keeper.keeper import Keeper, open_hive
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.store import queries
+from hivekeeper.store.replay import encode_state, rebuilt
 from hivekeeper.store.sqlite import reading_only
 from tests.doctor.conftest import Lingering, Patient
 from tests.scenarios.conftest import ME
@@ -108,6 +109,42 @@ def test_a_row_that_refers_to_nothing_is_found(patient: Patient) -> None:
 def test_a_ledger_taken_out_of_wal_mode_is_found(patient: Patient) -> None:
     patient.sql("PRAGMA journal_mode = delete")
     assert "journal_mode is delete" in _only(patient, Check.PRAGMAS, Level.FAIL).what
+
+
+def test_of_the_settings_no_more_is_said_than_that_sqlite_takes_them(patient: Patient) -> None:
+    (said,) = (finding.what for finding in patient.examine().findings if finding.check is Check.PRAGMAS)
+    assert said == "SQLite takes every setting the ledger needs"
+
+
+def test_states_put_by_that_are_what_the_log_says_are_no_finding(patient: Patient) -> None:
+    last = patient.count_events()
+    for seq in (1, last // 2, last):
+        _put_by(patient, seq)
+    assert patient.find_wrong() == []
+
+
+@pytest.mark.parametrize("data", ["", "no base 64", "W10=", "eJyLjgUAARUAuQ=="])
+def test_a_state_put_by_that_cannot_be_read_is_found_and_the_others_are_not(patient: Patient, data: str) -> None:
+    last = patient.count_events()
+    for seq in (last // 2, last):
+        _put_by(patient, seq)
+    patient.sql("UPDATE checkpoint SET data = ? WHERE seq = ?", data, last // 2)
+    assert f"The state put by at event {last // 2} " in _only(patient, Check.TABLES, Level.WARN).what
+
+
+def test_a_state_put_by_that_is_of_another_moment_is_found(patient: Patient) -> None:
+    last = patient.count_events()
+    _put_by(patient, last - 1)
+    patient.sql("UPDATE checkpoint SET seq = ?", last)
+    assert f"event {last} " in _only(patient, Check.TABLES, Level.WARN).what
+    patient.sql("UPDATE checkpoint SET seq = ?", last + 9)
+    assert f"event {last + 9} " in _only(patient, Check.TABLES, Level.WARN).what
+
+
+def _put_by(patient: Patient, seq: int) -> None:
+    with reading_only(patient.places.ledger) as connection, rebuilt(connection, until=seq) as state:
+        data = encode_state(state)
+    patient.sql("INSERT INTO checkpoint (seq, recorded_at, data) VALUES (?, '', ?)", seq, data)
 
 
 def test_another_programs_database_is_refused_with_4(patient: Patient) -> None:
@@ -227,7 +264,10 @@ def _keep_until(patient: Patient, condition: Callable[[], bool]) -> None:
 
 def test_a_runs_directory_that_no_row_knows_is_found(patient: Patient) -> None:
     (patient.places.runs / "work" / "Z.1.agent").mkdir()
-    assert "Z.1.agent" in _only(patient, Check.RUNS, Level.WARN).what
+    found = _only(patient, Check.RUNS, Level.WARN)
+    assert "Z.1.agent" in found.what
+    assert found.advice.startswith("Leave it: the keeper adopts")
+    assert found.advice.endswith("hive up")
 
 
 def test_a_name_that_is_no_text_is_found_and_does_not_pass_for_a_damaged_ledger(patient: Patient) -> None:
@@ -240,6 +280,9 @@ def test_a_process_of_a_run_nobody_knows_is_found_and_left_alone(patient: Patien
     try:
         found = _only(patient, Check.PROCESSES, Level.FAIL)
         assert str(lingering.process.pid) in found.what
+        assert found.advice.startswith("Leave them")
+        assert "if an older ledger was put back, the keeper adopts" in found.advice
+        assert found.advice.endswith("hive up")
         assert patient.mend().done == ()
         assert lingering.is_alive()
     finally:
@@ -299,6 +342,31 @@ def test_an_attempts_ref_that_is_gone_while_it_waits_to_land_is_found(patient: P
     assert Check.MIRRORS not in {finding.check for finding in patient.find_wrong()}
     patient.git("update-ref", "-d", "refs/hive/attempts/work/A/1")
     assert "is not kept" in _find(patient, Check.MIRRORS).what
+
+
+def test_refs_of_attempts_nobody_knows_are_named_together_and_kept(patient: Patient) -> None:
+    unknown = ("refs/hive/attempts/work/A/7", "refs/hive/attempts/work/Z/1", "refs/hive/attempts/strange")
+    for ref in unknown:
+        patient.git("update-ref", ref, "refs/heads/main")
+    found = _only(patient, Check.MIRRORS, Level.WARN)
+    assert found.what.startswith("3 refs of ")
+    assert all(ref in found.what for ref in unknown)
+    assert "refs/hive/attempts/work/A/1" not in found.what
+    assert found.advice.startswith("Leave it")
+    assert "git --git-dir" in found.advice
+    assert patient.mend().done == ()
+    assert all(patient.git("rev-parse", ref) for ref in unknown)
+
+
+@pytest.mark.parametrize("name", ["other.git", "other.git.new"])
+def test_a_mirror_no_repository_has_is_found_and_kept(patient: Patient, name: str) -> None:
+    path = patient.places.mirror("app").with_name(name)
+    path.mkdir()
+    found = _only(patient, Check.MIRRORS, Level.WARN)
+    assert str(path) in found.what
+    assert found.advice.startswith("Leave it")
+    assert patient.mend().done == ()
+    assert path.is_dir()
 
 
 def test_a_log_of_sqlite_that_has_grown_is_found(patient: Patient) -> None:

@@ -15,7 +15,10 @@ from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.errors import AnotherKeeperError
 from hivekeeper.keeper.keeper import Keeper, open_hive
 from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_events
+from hivekeeper.store.replay import encode_state, rebuilt
+from hivekeeper.store.sqlite import reading_only
 from tests.doctor.conftest import Lingering, Patient, list_wrong
 from tests.scenarios.conftest import ME
 
@@ -77,6 +80,27 @@ def test_half_received_objects_are_removed_as_a_whole(patient: Patient) -> None:
     (path / "17").mkdir(parents=True)
     (path / "17" / "tmp_obj_x").touch()
     _mends(patient, path)
+
+
+def test_a_mirror_whose_making_was_cut_off_is_removed(patient: Patient) -> None:
+    _mends(patient, _begin_mirror(patient))
+    assert patient.places.mirror("app").is_dir()
+
+
+def test_a_mirror_that_may_be_in_the_making_stays(patient: Patient) -> None:
+    draft = _begin_mirror(patient)
+    lingering = Lingering(f"{patient.hive}/_repos/app.9.fetch")
+    try:
+        _refuses(patient, draft, "_repos/app.9.fetch may be at work")
+    finally:
+        lingering.end()
+
+
+def _begin_mirror(patient: Patient) -> Path:
+    draft = patient.places.mirror("app").with_name("app.git.new")
+    (draft / "refs").mkdir(parents=True)
+    (draft / "HEAD").write_text("ref: refs/heads/main\n")
+    return draft
 
 
 @pytest.mark.parametrize("name", ["sandboxes/work/B.1.index", "sandboxes/work/B.1.index.lock", "gates/work/A.1.index"])
@@ -167,6 +191,24 @@ def test_a_sandbox_somebody_has_worked_in_since_is_never_removed(patient: Patien
     assert new.read_text() == "the only copy\n"
 
 
+def test_a_sandbox_somebody_has_put_a_link_to_a_directory_into_is_never_removed(
+    patient: Patient, sandbox_of_b: Path
+) -> None:
+    (sandbox_of_b / "link").symlink_to(".git", target_is_directory=True)
+    _refuses(patient, sandbox_of_b, "link was written after its snapshot began")
+
+
+def test_a_sandbox_somebody_has_worked_in_while_its_snapshot_was_made_is_not_proven_kept(
+    patient: Patient, sandbox_of_b: Path
+) -> None:
+    # The tables are changed to plant it, so nothing at all is mended; the finding itself has to be right as well.
+    patient.sql("UPDATE run SET ended_at = '9999-01-01T00:00:00.000000Z' WHERE kind = 'snapshot'")
+    (sandbox_of_b / "new").write_text("the only copy\n")
+    (found,) = (finding for finding in patient.find_wrong() if finding.check is Check.SANDBOXES)
+    assert "new was written after its snapshot began" in found.what
+    assert found.fix is None
+
+
 def test_a_sandbox_in_which_something_still_lives_is_not_removed_before_that_is_dead(
     patient: Patient, sandbox_of_b: Path
 ) -> None:
@@ -191,6 +233,10 @@ def test_a_sandbox_nobody_knows_is_never_removed(patient: Patient) -> None:
         path = patient.places.hive / "sandboxes" / name
         path.mkdir(parents=True)
         _refuses(patient, path, "is not removed")
+    unknown = [finding for finding in patient.find_wrong() if "the ledger knows no such attempt" in finding.what]
+    assert len(unknown) == 4
+    assert all(finding.advice.startswith("Let the keeper come to it first: hive up.") for finding in unknown)
+    assert not [finding for finding in unknown if "rm -rf" in finding.advice]
 
 
 def test_a_sandbox_whose_snapshot_failed_is_never_removed(patient: Patient, sandbox_of_b: Path) -> None:
@@ -231,6 +277,19 @@ def test_an_orphan_is_killed_first_and_the_lock_it_may_have_held_removed_after(p
         assert list_wrong(report) == []
     finally:
         lingering.end()
+
+
+def test_a_state_put_by_that_is_wrong_is_thrown_away_and_no_other(patient: Patient) -> None:
+    with reading_only(patient.places.ledger) as connection, rebuilt(connection, until=5) as state:
+        right = encode_state(state)
+    for seq in (5, 6, 7):
+        patient.sql("INSERT INTO checkpoint (seq, recorded_at, data) VALUES (?, '', ?)", seq, right)
+    report = patient.mend()
+    assert report.done == tuple(f"Threw away the state put by at event {seq}." for seq in (6, 7))
+    assert list_wrong(report) == []
+    with reading_only(patient.places.ledger) as connection:
+        assert queries.list_checkpoints(connection) == [5]
+    _has_nothing_to_do(patient)
 
 
 def test_mending_adds_the_lease_to_the_log_and_nothing_else(patient: Patient) -> None:

@@ -1,7 +1,7 @@
 """The whole examination, and the mending of what is provably safe to mend.
 
 Mending holds the coordinator's lease, so no keeper can begin meanwhile; under it everything is looked at again, and
-only what is still found is mended. The ledger gets `lease.taken` and `lease.released`, and nothing else.
+only what is still found is mended. The log gets `lease.taken` and `lease.released`, and nothing else.
 """
 
 import os
@@ -18,14 +18,15 @@ from hivekeeper.config.values import Settings
 from hivekeeper.doctor.facts import Facts, find_marker, gather
 from hivekeeper.doctor.findings import (
     Check,
+    DropCheckpoint,
     Finding,
-    Fix,
     KillProcesses,
     Level,
     RemoveFile,
     RemoveTree,
     Report,
     Say,
+    WorldFix,
     is_distrusted,
 )
 from hivekeeper.doctor.lease import check_lease
@@ -114,6 +115,12 @@ def mend(root: Path, *, say: Say = _say_nothing, clock: Clock | None = None) -> 
         held = take(ledger, places.keeper_lock, clock, abandoned_after_s=NEVER_S)
         stack.callback(held.release)
         done, left = _mend(places, clock)
+        # Not looked at again, which takes as long as the log is: a state that was put by is never put by anew.
+        for seq in (finding.fix.seq for finding in still if isinstance(finding.fix, DropCheckpoint)):
+            with ledger.write(held.authority) as tx:
+                tx.drop_checkpoint(seq)
+            done.append(f"Threw away the state put by at event {seq}.")
+    still = tuple(finding for finding in still if finding.fix is None)
     return Report((*still, *_check_world(root, clock, say, still)), tuple(done), tuple(left))
 
 
@@ -150,7 +157,7 @@ def _mend(places: Places, clock: Clock) -> tuple[list[str], list[str]]:
     return done, left
 
 
-def _apply(fix: Fix, facts: Facts) -> str:
+def _apply(fix: WorldFix, facts: Facts) -> str:
     match fix:
         case RemoveFile(path):
             path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ run that had ended by then is truly left over.
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +59,10 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Records and world together; `laid_out` has the sandboxes and gates on disk, `run_directories` runs by id."""
+    """Records and world together.
+
+    `laid_out` has the sandboxes and gates on disk, `run_directories` runs by id, `stored` what lies among the mirrors.
+    """
 
     places: Places
     records: Records
@@ -68,6 +71,7 @@ class Facts:
     boot_id: str
     run_directories: tuple[str, ...]
     laid_out: Mapping[Path, AttemptKey]
+    stored: tuple[str, ...]
     looks: Mapping[str, Look]
     processes: Mapping[str, tuple[int, ...]]
 
@@ -84,6 +88,7 @@ class Facts:
 def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
     """Look at the world, then at the ledger, then at what still lives; while `mending` the lease is our own."""
     directories, laid_out = tuple(_list_run_directories(places.runs)), dict(_list_laid_out(places))
+    stored = tuple(entry.name for entry in list_directory(places.hive / "repos"))
     before = _list_marked()
     with reading_only(places.ledger) as connection:
         marker = f"{read_head(connection).hive}/"
@@ -101,6 +106,7 @@ def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
         boot_id=read_boot_id(),
         run_directories=directories,
         laid_out=laid_out,
+        stored=stored,
         looks=looks,
         processes={run: pids for run in sorted(ours) if (pids := _both(before, after, marker + run))},
     )
@@ -127,6 +133,13 @@ def _read(connection: Connection, keeper: LeaseRow | None, run_ids: set[str], fo
         # A name that is no text was never one of ours, and cannot be asked for.
         runs={run: queries.find_run(connection, run) if run.isprintable() else None for run in run_ids},
     )
+
+
+def list_attempts(places: Places, tasks: Iterable[str]) -> list[AttemptRow]:
+    """Ask the ledger for the attempts at these tasks, as it is now."""
+    with reading_only(places.ledger) as connection:
+        known = (queries.list_attempts_of_task(connection, task) for task in tasks if task.isprintable())
+        return [row for rows in known for row in rows]
 
 
 def _known_claim(run: RunRow) -> Claim | None:

@@ -61,7 +61,15 @@ class KillProcesses:
     pids: tuple[int, ...]
 
 
-Fix = RemoveFile | RemoveTree | KillProcesses
+@dataclass(frozen=True, slots=True)
+class DropCheckpoint:
+    """Throw away a state put by, which is a cache of the log."""
+
+    seq: int
+
+
+WorldFix = RemoveFile | RemoveTree | KillProcesses
+Fix = WorldFix | DropCheckpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ Each look opens the file anew, read-only, and one that cannot be finished does n
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hivekeeper.doctor.findings import Check, Finding, Level, Say
+from hivekeeper.doctor.findings import MEND, Check, DropCheckpoint, Finding, Level, Say
 from hivekeeper.errors import HiveError, LedgerRefusedError
+from hivekeeper.store import queries
 from hivekeeper.store.chain import ChainAudit, audit_chain
 from hivekeeper.store.ledger import read_head
-from hivekeeper.store.replay import list_differences, rebuilt
+from hivekeeper.store.replay import is_checkpoint_right, list_differences, rebuilt, replay_on
 from hivekeeper.store.sqlite import (
     check_identity,
     list_file_problems,
@@ -70,11 +71,23 @@ def _judge_chain(audit: ChainAudit) -> Iterator[Finding]:
 
 
 def check_tables(path: Path, say: Say) -> Iterator[Finding]:
-    """Replay the log into fresh tables and hold the live ones against them."""
-    with reading_only(path) as connection:
+    """Replay the log into fresh tables; hold the live ones against them, and on the way every state put by."""
+    wrong: list[int] = []
+    with reading_only(path) as connection, rebuilt(connection, until=0) as again:
         last = read_head(connection).seq
-        with rebuilt(connection, say=lambda seq: say(f"the tables: {seq} of {last} events replayed")) as again:
-            differences = list_differences(connection, again)
+
+        def tell(seq: int) -> None:
+            say(f"the tables: {seq} of {last} events replayed")
+
+        for put_by in queries.list_checkpoints(connection):
+            replay_on(connection, again, min(put_by, last), say=tell)
+            if not is_checkpoint_right(connection, again, put_by):
+                wrong.append(put_by)
+        replay_on(connection, again, last, say=tell)
+        differences = list_differences(connection, again)
+    for seq in wrong:
+        what = f"The state put by at event {seq} cannot be read, or is not what the log says; the past may look wrong."
+        yield Finding(Check.TABLES, Level.WARN, what, MEND, DropCheckpoint(seq))
     for sentence in differences:
         yield Finding(Check.TABLES, Level.FAIL, f"The tables are not what the log says: {sentence}", RESTORE)
     if not differences:
@@ -93,13 +106,13 @@ def check_file(path: Path, say: Say) -> Iterator[Finding]:
 
 
 def check_pragmas(path: Path) -> Iterator[Finding]:
-    """Tell whether a writer would get the durability the ledger needs."""
+    """Tell whether SQLite takes the settings a writer asks for."""
     problems = list_pragma_problems(path)
     for problem in problems:
         advice = "Something else has opened this file, or its disk cannot hold a ledger. Keep it on a local disk."
         yield Finding(Check.PRAGMAS, Level.FAIL, f"{path.name}: {problem}.", advice)
     if not problems:
-        yield Finding(Check.PRAGMAS, Level.OK, "durable writes: WAL, synchronous FULL")
+        yield Finding(Check.PRAGMAS, Level.OK, "SQLite takes every setting the ledger needs")
 
 
 def check_wal(path: Path) -> Iterator[Finding]:

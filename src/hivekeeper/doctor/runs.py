@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from shlex import quote
 
 from hivekeeper.doctor.facts import Facts, list_directory
 from hivekeeper.doctor.findings import MEND, Check, Finding, KillProcesses, Level, RemoveFile
@@ -14,6 +13,8 @@ from hivekeeper.domain.states import RunState
 from hivekeeper.runs.wrapper import read_start_ticks
 
 _DRAFT = re.compile(r"claim\.(?P<pid>\d+)|exit\.(?P<writer>\d+)\.\d+", re.ASCII)
+# Without its claim the keeper would start the run a second time (docs/adr/0006).
+_ADOPTED = "the keeper adopts what is there when it comes to this run. If none is up, type: hive up"
 
 
 def check_runs(facts: Facts) -> Iterator[Finding]:
@@ -49,8 +50,7 @@ def _check_directories(facts: Facts) -> Iterator[Finding]:
         path = facts.places.runs / run
         if facts.records.runs[run] is None and path.exists():
             what = f"{path} is the directory of a run that is not in the ledger; perhaps an older ledger was put back."
-            advice = f"Look into it, then move it out of the hive: mv {quote(str(path))} ."
-            yield Finding(Check.RUNS, Level.WARN, what, advice)
+            yield Finding(Check.RUNS, Level.WARN, what, f"Leave it: {_ADOPTED}")
 
 
 def _check_drafts(facts: Facts) -> Iterator[Finding]:
@@ -81,7 +81,9 @@ def _judge_processes(facts: Facts, run: str, pids: tuple[int, ...]) -> Iterator[
     inside = os.environ.get("HIVE_RUN") == f"{facts.records.head.hive}/{run}"
     if row is None:
         what = f"Processes {who} say they belong to run {run}, which is not in the ledger."
-        yield Finding(Check.PROCESSES, Level.FAIL, what, f"Look at them, then end them: ps -fp {','.join(who.split())}")
+        look = f"ps -fp {who.replace(' ', ',')}"
+        advice = f"Leave them (to look: {look}): if an older ledger was put back, {_ADOPTED}"
+        yield Finding(Check.PROCESSES, Level.FAIL, what, advice)
     elif not row.is_open and inside:
         what = f"Run {run} has ended, and this very command runs inside it."
         yield Finding(Check.PROCESSES, Level.FAIL, what, "Leave this shell and type it in another one.")

@@ -1,8 +1,8 @@
 """Sandboxes and gates: directories without an attempt, and attempts without their directory.
 
 A sandbox may go only if its work is proven kept: its attempt has settled, a snapshot of it ended well, the snapshot's
-ref is in the mirror, and no file in it is newer than the snapshot. The last is what tells a directory that came back
-after a power cut, with nothing new in it, from one that somebody has worked in since.
+ref is in the mirror, and no file in it is newer than the snapshot's start. The last is what tells a directory that came
+back after a power cut, with nothing new in it, from one that somebody has worked in since.
 """
 
 import os
@@ -19,6 +19,11 @@ from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import attempt_ref
 
 PRESENT = "PRESENT"
+# After an older ledger was put back, it may belong to a run that the keeper is about to adopt (docs/adr/0006).
+_SETTLE_FIRST = (
+    "Let the keeper come to it first: hive up. If it is still reported when the hive has nothing left to do, "
+    "take from it what you need."
+)
 
 
 def check_sandboxes(facts: Facts) -> Iterator[Finding]:
@@ -41,9 +46,8 @@ def _check_orphans(facts: Facts) -> Iterator[Finding]:
             yield Finding(Check.SANDBOXES, Level.WARN, what, MEND, RemoveTree(path))
         else:
             what = f"{path} belongs to no attempt that needs it, and is not removed: {doubt}."
-            yield Finding(
-                Check.SANDBOXES, Level.WARN, what, f"Take from it what you need, then: rm -rf {quote(str(path))}"
-            )
+            advice = _SETTLE_FIRST if known is None else f"Take from it what you need, then: rm -rf {quote(str(path))}"
+            yield Finding(Check.SANDBOXES, Level.WARN, what, advice)
 
 
 def _doubt_kept(facts: Facts, path: Path, known: Known | None) -> str | None:
@@ -55,7 +59,7 @@ def _doubt_kept(facts: Facts, path: Path, known: Known | None) -> str | None:
     if any(run.id in facts.processes for run in known.runs):
         return "processes of its runs are alive"
     snapshot = known.find_success("snapshot")
-    if snapshot is None or snapshot.repo is None or snapshot.ended_at is None:
+    if snapshot is None or snapshot.repo is None or snapshot.started_at is None:
         return "no snapshot of its work ended well"
     mirror = Mirror(facts.places.mirror(snapshot.repo))
     ref = attempt_ref(known.attempt.task, known.attempt.number)
@@ -64,10 +68,11 @@ def _doubt_kept(facts: Facts, path: Path, known: Known | None) -> str | None:
     if _is_gate(facts, path):
         return None  # a tree of the mirror laid out; nobody works in it
     try:
-        newer = _find_newer(path, to_seconds(snapshot.ended_at))
+        # Its start, not its end: what was written in between may be in it or not.
+        newer = _find_newer(path, to_seconds(snapshot.started_at))
     except OSError as error:
         return f"{error.filename} cannot be looked at"
-    return None if newer is None else f"{newer} was written after its snapshot"
+    return None if newer is None else f"{newer} was written after its snapshot began"
 
 
 def _is_gate(facts: Facts, path: Path) -> bool:
@@ -76,8 +81,9 @@ def _is_gate(facts: Facts, path: Path) -> bool:
 
 def _find_newer(directory: Path, seconds: float) -> str | None:
     """Find a file that was changed, made or put there later; a directory changes also when something is taken away."""
-    for parent, _, names in os.walk(directory, onerror=_raise):
-        for name in names:
+    for parent, directories, names in os.walk(directory, onerror=_raise):
+        links = [name for name in directories if Path(parent, name).is_symlink()]
+        for name in names + links:
             # The change time, which nobody can set: a copy that was put back has a modification time of old.
             if os.lstat(f"{parent}/{name}").st_ctime > seconds:
                 return f"{parent}/{name}"

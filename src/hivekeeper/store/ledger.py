@@ -137,6 +137,12 @@ class Transaction:
             raise HiveError(f"{self._authority.who} may not put a state by: that is the keeper's.")
         self.connection.run(_PUT_CHECKPOINT, (self.head.seq, self._clock.now(), data))
 
+    def drop_checkpoint(self, seq: int) -> None:
+        """Throw away a state that was put by, as the keeper; the log has everything that was in it."""
+        if not isinstance(self._authority, ByKeeper):
+            raise HiveError(f"{self._authority.who} may not throw a state away: that is the keeper's.")
+        self.connection.run("DELETE FROM checkpoint WHERE seq = ?", (seq,))
+
     def move_cursor(self, name: str, seq: int) -> None:
         """Note how far a reader of the log has come; never backwards. An observation, so a row and not an event."""
         self.connection.run(_MOVE_CURSOR, (name, min(seq, self.head.seq), self._clock.now()))

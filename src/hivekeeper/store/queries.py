@@ -256,6 +256,11 @@ def find_checkpoint(connection: Connection, seq: int) -> tuple[int, str] | None:
     return (rows[0][0], rows[0][1]) if rows else None
 
 
+def list_checkpoints(connection: Connection) -> list[int]:
+    """List at which events a state was put by, oldest first."""
+    return [row[0] for row in connection.rows(_sql("list_checkpoints"))]
+
+
 def find_last_checkpoint(connection: Connection) -> int:
     """Find at which event a state was last put by; 0 when none was."""
     return int(connection.rows(_sql("find_last_checkpoint"))[0][0])

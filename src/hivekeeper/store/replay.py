@@ -19,7 +19,7 @@ from hivekeeper.errors import DamagedLedgerError, IllegalTransitionError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import GENESIS, apply_changes, read_events, read_head
-from hivekeeper.store.sqlite import in_memory
+from hivekeeper.store.sqlite import StatementError, in_memory
 
 PAGE = 1000
 MOST_DIFFERENCES = 20
@@ -31,6 +31,8 @@ _COLUMNS["task_after"] = ("task", "after")
 _OF_THE_HIVE = ("lease", "repo")
 _OF_CONVOYS = tuple(table for table in PROJECTED_TABLES if table not in _OF_THE_HIVE)
 _REPO_RUNS = "_repos"
+# What may come of reading a state that something else wrote, or that was spoilt.
+_UNREADABLE = (StatementError, ValueError, TypeError, KeyError, OverflowError, RecursionError, zlib.error)
 _KEY_WIDTHS = dict.fromkeys(PROJECTED_TABLES, 1) | dict.fromkeys(("swarm", "task_after", "attempt", "merge_entry"), 2)
 
 
@@ -46,14 +48,21 @@ def rebuilt(
 
     Every query and view works on them. Heartbeats are observations and not in the log, so there is none.
     """
-    last = read_head(connection).seq if until is None else until
     with in_memory() as target:
-        seq = 0
-        while seq < last:
-            seq = _play_page(connection, target, seq, last)
-            say(seq)
-        _set_head(connection, target, last)
+        _set_head(connection, target, 0)
+        replay_on(connection, target, read_head(connection).seq if until is None else until, say=say)
         yield target
+
+
+def replay_on(
+    connection: Connection, target: Connection, until: int, *, say: Callable[[int], None] = _say_nothing
+) -> None:
+    """Bring what was rebuilt up to an event to a later one."""
+    seq = read_head(target).seq
+    while seq < until:
+        seq = _play_page(connection, target, seq, until)
+        say(seq)
+    _set_head(connection, target, seq)
 
 
 def _play_page(
@@ -78,7 +87,8 @@ def _play_page(
 
 def _set_head(source: Connection, target: Connection, seq: int) -> None:
     rows = source.rows("SELECT hash, epoch FROM event WHERE seq = ?", (seq,)) or [(GENESIS, 0)]
-    sql = "INSERT INTO head (id, seq, hash, epoch, hive) VALUES (1, ?, ?, ?, ?)"
+    sql = """INSERT INTO head (id, seq, hash, epoch, hive) VALUES (1, ?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, epoch = excluded.epoch"""
     target.run(sql, (seq, *rows[0], read_head(source).hive))
 
 
@@ -89,12 +99,9 @@ def _damaged(what: str) -> DamagedLedgerError:
 @contextmanager
 def state_at(connection: Connection, seq: int) -> Iterator[Connection]:
     """Show the hive as it was after an event: lease, repositories, open runs on them, convoys not archived by then."""
-    at, data = queries.find_checkpoint(connection, seq) or (0, None)
     with in_memory() as target:
-        known = {_REPO_RUNS}
-        if data is not None:
-            _restore(target, at, data)
-            known.update(convoy.name for convoy in queries.list_convoys(target))
+        at = _restore(connection, target, seq)
+        known = {_REPO_RUNS, *(convoy.name for convoy in queries.list_convoys(target))}
 
         def choose(event: Event) -> list[Change]:
             # What is not known was archived when the state was put by; a sandbox of it may be removed after that.
@@ -132,18 +139,53 @@ def encode_state(connection: Connection) -> str:
     return b64encode(zlib.compress(text.encode())).decode()
 
 
-def _restore(target: Connection, seq: int, data: str) -> None:
+def is_checkpoint_right(connection: Connection, again: Connection, seq: int) -> bool:
+    """Tell whether the state put by at an event is what a replay up to that event says."""
+    found = queries.find_checkpoint(connection, seq)
+    if found is None or not found[0] == read_head(again).seq == seq:
+        return False
+    said = _list_rows(encode_state(again))
     try:
-        tables = json.loads(zlib.decompress(b64decode(data, validate=True)))
-    except (ValueError, zlib.error) as error:
-        raise _damaged(f"The state put by at event {seq} cannot be read: {error}.") from error
+        return _list_rows(found[1]) == said
+    except _UNREADABLE:
+        return False
+
+
+def _restore(connection: Connection, target: Connection, seq: int) -> int:
+    """Fill the tables from the last state put by that can be read, and tell its event; 0 when there is none.
+
+    One that cannot be read is a cache that is lost, and no damage: the log has everything, only further away.
+    """
+    while (found := queries.find_checkpoint(connection, seq)) is not None:
+        seq, data = found
+        target.run("SAVEPOINT restoring")
+        try:
+            for table, (names, rows) in _decode_state(data).items():
+                insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+                for row in rows:
+                    target.run(insert, row)
+        except _UNREADABLE:
+            target.run("ROLLBACK TO restoring")
+            seq -= 1
+        else:
+            return seq
+    return 0
+
+
+def _decode_state(data: str) -> dict[str, tuple[list[str], list[Any]]]:
+    tables, found = json.loads(zlib.decompress(b64decode(data, validate=True))), {}
     for table in PROJECTED_TABLES:
         names, *rows = tables[table]
         if set(names) != set(_COLUMNS[table]):
-            raise _damaged(f"The state put by at event {seq} has other columns of {table} than this ledger.")
-        insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        for row in rows:
-            target.run(insert, row)
+            raise ValueError(f"{table} has other columns")
+        found[table] = names, rows
+    return found
+
+
+def _list_rows(data: str) -> list[str]:
+    """List every row of a state by the names of its columns, so that neither their order counts nor that of rows."""
+    tables = _decode_state(data).items()
+    return sorted(f"{table} {sorted(zip(names, row, strict=True))}" for table, (names, rows) in tables for row in rows)
 
 
 def _forget_archived(target: Connection) -> None:

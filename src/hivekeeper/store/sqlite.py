@@ -39,6 +39,10 @@ _WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
 _READ_PRAGMAS: Final[Mapping[str, str | int]] = {"busy_timeout": _PATIENCE_MS, "trusted_schema": 0, "query_only": 1}
 
 
+# Whatever a statement may raise, for those who must not know the driver.
+StatementError: Final = apsw.Error
+
+
 class SqliteConnection:
     """An apsw connection behind the small protocol the ledger knows."""
 
@@ -336,7 +340,10 @@ def list_file_problems(connection: SqliteConnection) -> list[str]:
 
 
 def list_pragma_problems(path: Path) -> list[str]:
-    """Tell which of a writer's pragmas this file does not have or SQLite does not take, without writing to the file."""
+    """Tell whether the file is in WAL mode, and which of a writer's other pragmas SQLite does not take.
+
+    Those are set here, on a connection of our own that cannot write: what a writer's connection has, no other can see.
+    """
     with _explained(path):
         raw = _connect(path, apsw.SQLITE_OPEN_READONLY, {})
         try:

@@ -1,0 +1,2 @@
+-- At which events a state was put by, oldest first.
+SELECT seq FROM checkpoint ORDER BY seq
