@@ -171,8 +171,9 @@ def believe_no_record() -> None:
     """Take a run whose keeper was dead for lost, whatever its exit record says."""
 
     def believe_nothing(text: str | None) -> Ending | None:
-        del text
+        return believe("" if text else text)
 
+    believe = local._to_ending  # noqa: SLF001 - planted where it would be written
     local._to_ending = believe_nothing  # noqa: SLF001 - planted where it would be written
 
 

@@ -25,7 +25,7 @@ from tests.crash.tracing import Fault, count_points, has_fired, record_calls, ru
 Job = Callable[[], None]
 _PR_SET_CHILD_SUBREAPER = 36
 _TRIES = 3
-PATIENCE_S, PATIENCE_WITH_ERRORS_S = 60.0, 10.0
+PATIENCE_S, PATIENCE_WITH_ERRORS_S = 60.0, 4.0
 
 
 @dataclass(frozen=True)

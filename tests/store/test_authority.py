@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.commands.leases import release_lease
-from hivekeeper.domain.events import BODIES, REQUESTS, ConvoySubmitted, LeaseTaken
+from hivekeeper.domain.events import (
+    BODIES,
+    REQUESTS,
+    ConvoySubmitted,
+    LeaseTaken,
+    RunExited,
+    RunIntended,
+    RunKillRequested,
+    RunStarted,
+)
 from hivekeeper.domain.rows import LeaseRow
 from hivekeeper.errors import AnotherKeeperError, HiveError, StaleEpochError
 from hivekeeper.store import queries
@@ -65,6 +74,7 @@ def test_what_a_person_may_ask_for_is_exactly_this() -> None:
         "convoy.extended",
         "convoy.submitted",
         "repo.wanted",
+        "run.kill_requested",
         "task.added",
         "task.cancel_requested",
         "task.cancelled",
@@ -89,6 +99,27 @@ def test_a_refused_person_writes_not_one_byte(tmp_path: Path) -> None:
             with pytest.raises(HiveError, match="may not write"):
                 submit_with_room(ledger, kind)
     assert fingerprint(tmp_path / "ledger.db") == before
+
+
+def test_a_person_may_ask_for_the_end_of_an_open_run_once_and_of_no_other(ledger: Ledger, tmp_path: Path) -> None:
+    keeper = seize(ledger)
+    with ledger.write(keeper) as tx:
+        for name in ("open", "over"):
+            tx.record(RunIntended(name, "agent", None, None, None, ["true"], "/", {}, {}, "boot"))
+        tx.record(RunStarted("over", 1, 1, "boot"))
+        tx.record(RunExited("over", "agent", 0, "exit", 0))
+    with ledger.write(PERSON) as tx:
+        tx.record(RunKillRequested("open"), why="too slow")
+    before = dump_all(ledger)
+    for run in ("open", "over", "never heard of"):
+        with pytest.raises(HiveError), ledger.write(PERSON) as tx:
+            tx.record(RunKillRequested(run))
+    assert dump_all(ledger) == before
+    with ledger.read() as connection:
+        row = queries.find_run(connection, "open")
+    assert row is not None
+    assert (row.is_open, row.reason) == (True, "too slow")
+    assert_whole(tmp_path / "ledger.db")
 
 
 @pytest.mark.parametrize("kind", sorted(set(BODIES) - {"lease.taken"}))

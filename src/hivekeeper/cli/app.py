@@ -12,7 +12,9 @@ import typer
 from hivekeeper import __version__
 from hivekeeper.cli import history, render
 from hivekeeper.cli.doctor import doctor
+from hivekeeper.cli.rehearse import rehearse
 from hivekeeper.cli.watch import INTERRUPTED, keep
+from hivekeeper.cli.workers import worker_app
 from hivekeeper.commands import convoys as convoy_commands
 from hivekeeper.commands import plans, tasks
 from hivekeeper.config.values import DEFAULT_TOML, FILE_NAME
@@ -36,8 +38,10 @@ task_app = typer.Typer(no_args_is_help=True, help="Single tasks.")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure this machine and this hive against it.")
 app.add_typer(convoy_app, name="convoy")
 app.add_typer(task_app, name="task")
+app.add_typer(worker_app, name="worker")
 app.add_typer(bench_app, name="bench")
 app.command()(doctor)
+app.command()(rehearse)
 app.command()(history.log)
 app.command()(history.replay)
 app.command(context_settings={"ignore_unknown_options": True})(history.diff)  # "-10m" is a moment, not an option
@@ -223,9 +227,12 @@ def convoy_ls(
 
 @convoy_app.command("show")
 def convoy_show(convoy: str, *, json: Json = False) -> None:
-    """Show one convoy: batches and tasks."""
-    with _open().ledger.read() as connection:
-        view = convoy_views.show_convoy(connection, convoy_views.get_convoy(connection, convoy))
+    """Show one convoy: how far it is, its batches, what failed, what waits."""
+    hive = _open()
+    with hive.ledger.read() as connection:
+        row = convoy_views.get_convoy(connection, convoy)
+        now, kept = hive.ledger.clock.now(), _is_kept(connection)
+        view = convoy_views.show_convoy(connection, row, now=now, keeper_is_alive=kept)
     render.print_json(view) if json else render.print_convoy(view)
 
 

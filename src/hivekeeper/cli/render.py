@@ -18,6 +18,8 @@ STYLES = {
     "CANCELLED": "dim",
     "PENDING": "dim",
     "ARCHIVED": "dim",
+    "stalled": "bold yellow",
+    "zombie": "bold red",
 }
 
 
@@ -85,14 +87,121 @@ def print_status(view: Mapping[str, Any]) -> None:
 def print_convoy(view: Mapping[str, Any]) -> None:
     """Print a convoy's card."""
     out = console()
-    title = f"{view['convoy']}  {view['state']}  {view['complete']}/{view['tasks']} complete"
-    out.print(Text(clean(title), style="bold"))
+    head = Text(clean(f"{view['convoy']}  "), style="bold").append(view["state"], style=STYLES.get(view["state"], ""))
+    out.print(head.append(f"  {view['complete']}/{view['tasks']} complete", style="bold"))
+    counts = [f"{count} {state.lower().replace('_', ' ')}" for state, count in view["counts"].items()]
+    failed = f"; {_count(view['failed_attempts'], 'attempt')} failed" if view["failed_attempts"] else ""
+    out.print(Text(f"  {draw_bar(view)}  {', '.join(counts)}{failed}".rstrip()))
+    if any(repo["repo"] for repo in view["repos"]):
+        places = (f"{repo['repo'] or 'no repository'} {repo['complete']}/{repo['tasks']}" for repo in view["repos"])
+        out.print(Text(clean(f"  {', '.join(places)}")))
     for swarm in view["swarms"]:
-        workers = f"workers {swarm['first_worker']}–{swarm['last_worker']}"
-        now = f", {swarm['working']} at work" if swarm["working"] else ""
-        out.print(Text(f"  Swarm {swarm['swarm']}: {workers}, {swarm['complete']}/{swarm['attempts']} complete{now}"))
-    columns = {"task": "Task", "state": "State", "attempts": "Attempts", "repo": "Repository", "reason": "Why"}
-    print_table(view["task_list"], columns)
+        _print_swarm(out, swarm)
+    if said := say_time(view):
+        out.print(Text(f"  {said}"))
+    if view["state"] == "ACTIVE" and not view["keeper_is_alive"]:
+        out.print(Text("  Nobody keeps this hive. Type: hive up", style="bold red"))
+    columns = {"task": "Task", "state": "State", "attempts": "Attempts", "repo": "Repository", "why": "Why"}
+    print_table([{**task, "why": _say_trouble(task)} for task in view["task_list"]], columns)
+
+
+def print_workers(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print who is at work."""
+    if not rows:
+        console().print("Nobody is at work.")
+        return
+    shown = [
+        {
+            **row,
+            "since": f"{row['since'][11:19]} ({say_duration(row['for_s'])})",
+            "silent": "" if row["silent_s"] is None else say_duration(row["silent_s"]),
+        }
+        for row in rows
+    ]
+    columns = {"worker": "Worker", "task": "Task", "attempt": "Attempt", "state": "State", "since": "Since"}
+    print_table(shown, {**columns, "silent": "Silent", "pid": "Process", "output_bytes": "Output, bytes"})
+
+
+def _print_swarm(out: Console, swarm: Mapping[str, Any]) -> None:
+    first, last = swarm["first_worker"], swarm["last_worker"]
+    workers = f"worker {first}" if first == last else f"workers {first}–{last}"
+    now = f", {swarm['working']} at work" if swarm["working"] else ""
+    out.print(Text(f"  Swarm {swarm['swarm']}: {workers}, {swarm['complete']}/{swarm['attempts']} complete{now}"))
+    for failure in swarm["failed"][:_MOST_FAILURES]:
+        line = f"    ✗ {failure['task']} (worker {failure['worker']}): {shorten(failure['reason'])}"
+        out.print(Text(clean(line), style="red"))
+    if len(swarm["failed"]) > _MOST_FAILURES:
+        out.print(Text(f"    … and {len(swarm['failed']) - _MOST_FAILURES} more", style="red"))
+
+
+def _say_trouble(task: Mapping[str, Any]) -> str:
+    waits = ", ".join(f"{other['task']} ({other['state']})" for other in task["waits_for"])
+    failed = f"failed {task['failed_attempts']}×" if task["failed_attempts"] else ""
+    parts = (f"waits for {waits}" if waits else "", failed, shorten(task["reason"]))
+    return ": ".join(part for part in parts if part)
+
+
+def draw_bar(view: Mapping[str, Any]) -> str:
+    """Draw how far a convoy is."""
+    filled: int = _BAR_WIDTH * view["complete"] // max(view["tasks"], 1)
+    return "█" * filled + "░" * (_BAR_WIDTH - filled)
+
+
+def draw_convoy(view: Mapping[str, Any]) -> Text:
+    """Draw a convoy on one line, for a live picture."""
+    line = Text(clean(view["convoy"]), style="bold", no_wrap=True, overflow="ellipsis")
+    return line.append(f"  {draw_bar(view)}  {view['complete']}/{view['tasks']}  {say_time(view)}", style="not bold")
+
+
+def draw_workers(rows: Sequence[Mapping[str, Any]], room: int) -> Table:
+    """Draw a line a worker, for a live picture, as many as there is room for."""
+    table = Table.grid(padding=(0, 2))
+    for _ in range(4):
+        table.add_column(no_wrap=True, overflow="ellipsis")
+    for row in rows[: room if len(rows) <= room else room - 1]:
+        quiet = f", silent {say_duration(row['silent_s'])}" if row["state"] == "stalled" else ""
+        doing = Text(row["state"], style=STYLES.get(row["state"], "")).append(f" {say_duration(row['for_s'])}{quiet}")
+        table.add_row(Text(f"  worker {row['worker']}"), _cell(row["task"]), doing, Text(shorten(row["title"]), "dim"))
+    if len(rows) > room:
+        table.add_row(Text(f"  … and {len(rows) - room + 1} more"))
+    return table
+
+
+def say_time(view: Mapping[str, Any]) -> str:
+    """Say how long a convoy has taken, and how long it will about take where that can be told."""
+    if view["elapsed_s"] is None:
+        return ""
+    if view["state"] != "ACTIVE":
+        return f"It took {say_duration(view['elapsed_s'])}."
+    left_s = view["left_s"]
+    left = "" if left_s is None else f", about {say_duration(_to_minutes(left_s))} to go"
+    return f"{say_duration(view['elapsed_s'])} so far{left}"
+
+
+def _to_minutes(seconds: float) -> float:
+    """Leave out the seconds of what is a guess anyway."""
+    minute_s = _UNITS_S["min"]
+    return seconds if seconds < minute_s else round(seconds / minute_s) * minute_s
+
+
+def say_duration(seconds: float) -> str:
+    """Say a duration as a person would, two units at most."""
+    rest, parts = max(0, round(seconds)), []
+    for unit, size in _UNITS_S.items():
+        parts.append(f"{rest // size} {unit}")
+        rest %= size
+    first = next((place for place, part in enumerate(parts) if not part.startswith("0 ")), len(parts) - 1)
+    return " ".join(part for part in parts[first : first + 2] if not part.startswith("0 ")) or parts[-1]
+
+
+def shorten(value: object) -> str:
+    """Cut a long text where a line has room for its beginning only."""
+    text = clean(value)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def print_task(view: Mapping[str, Any]) -> None:
@@ -105,3 +214,9 @@ def print_task(view: Mapping[str, Any]) -> None:
         out.print(Text(clean(head).rstrip()))
         for run in attempt["runs"]:
             out.print(Text(clean(f"    {run['kind']:9} {run['ending'] or run['state']}"), style="dim"))
+
+
+_BAR_WIDTH = 20
+_LONGEST_TEXT = 100
+_MOST_FAILURES = 10
+_UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}

@@ -3,21 +3,30 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.console import Group
+from rich.live import Live
 from rich.text import Text
 
-from hivekeeper.cli.render import clean, console
+from hivekeeper.cli import render
+from hivekeeper.clock import to_seconds
+from hivekeeper.domain.rows import ConvoyRow
 from hivekeeper.domain.states import ConvoyState
+from hivekeeper.errors import UnavailableError
 from hivekeeper.keeper.keeper import Hive, Keeper
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events, read_head
-from hivekeeper.views.convoys import summarise
+from hivekeeper.views.convoys import estimate_end, list_waits, summarise
 from hivekeeper.views.events import NOTABLE, say_event
+from hivekeeper.views.workers import list_workers
 
 INTERRUPTED = 130
+_REST_S = 0.25  # four pictures a second are as live as anybody reads
+_ESTIMATE_AGAIN_S = 5.0
 
 
 def is_settled(connection: Connection, convoy: str) -> bool:
@@ -40,18 +49,23 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
     signal.signal(signal.SIGTERM, interrupt)
     with hive.ledger.read() as connection:
         seen = read_head(connection).seq
+    display: _Picture | _Lines = _Picture(keeper, hive, convoy) if sys.stdout.isatty() else _Lines()
     keeper.start()
     try:
-        with _display(convoy) as show:
+        with display:
             while not keeper.stopped.is_set() and not interrupted.is_set():
                 keeper.wait_for_commit(0.5)
                 with hive.ledger.read() as connection:
-                    seen = show(connection, seen)
+                    events = read_events(connection, seen, 10_000)
+                    seen = events[-1].seq if events else seen
+                    news = [render.clean(say_event(event)) for event in events if type(event.body) in NOTABLE]
+                    display.show(connection, news)
                     if convoy is not None and is_settled(connection, convoy):
                         break
                 for name, problem in keeper.problems.items():
-                    sys.stderr.write(f"hive: {name} has trouble and tries again: {clean(problem)}\n")
+                    sys.stderr.write(f"hive: {name} has trouble and tries again: {render.clean(problem)}\n")
                 keeper.problems.clear()
+                interrupted.wait(display.rest_s)
     finally:
         keeper.close()
     if keeper.fenced is not None:
@@ -59,38 +73,66 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
     return INTERRUPTED if interrupted.is_set() else 0
 
 
-class _display:  # noqa: N801 - used as a context manager only
-    def __init__(self, convoy: str | None) -> None:
-        self._convoy = convoy
-        self._progress: Progress | None = None
-        if sys.stdout.isatty() and convoy is not None:
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-            self._progress = Progress(*columns, TimeElapsedColumn(), console=console())
-            self._bar = self._progress.add_task(convoy, total=None)
+class _Lines:
+    """What is new, a line each."""
 
-    def __enter__(self) -> Callable[[Connection, int], int]:
-        if self._progress:
-            self._progress.start()
-        return self._show
+    rest_s = 0.0
+
+    def __enter__(self) -> None:
+        pass
 
     def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
+        pass
 
-    def _say(self, line: str) -> None:
-        if self._progress:
-            self._progress.console.print(Text(line))  # as text: brackets in an agent's words are no markup
-        else:
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+    def show(self, _connection: Connection, news: Sequence[str]) -> None:
+        sys.stdout.write("".join(f"{line}\n" for line in news))
+        sys.stdout.flush()
 
-    def _show(self, connection: Connection, seen: int) -> int:
-        """Say what is new; tell up to which event."""
-        events = read_events(connection, seen, 10_000)
-        for event in events:
-            if type(event.body) in NOTABLE:
-                self._say(clean(say_event(event)))
-        if self._progress and self._convoy is not None and (row := queries.find_convoy(connection, self._convoy)):
-            view = summarise(connection, row)
-            self._progress.update(self._bar, total=view["tasks"], completed=view["complete"])
-        return events[-1].seq if events else seen
+
+class _Picture:
+    """A bar a convoy and a line a worker, drawn over and over; what is new scrolls by above.
+
+    All of it is laid out as text: brackets in a title or in an agent's words are no markup.
+    """
+
+    rest_s = _REST_S
+
+    def __init__(self, keeper: Keeper, hive: Hive, convoy: str | None) -> None:
+        self._runs = keeper.runs
+        self._hive = hive
+        self._convoy = convoy
+        self._live = Live(console=render.console(), auto_refresh=False, transient=True)
+        self._ends: dict[str, tuple[float, str | None]] = {}
+
+    def __enter__(self) -> None:
+        self._live.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, connection: Connection, news: Sequence[str]) -> None:
+        now = self._hive.ledger.clock.now()
+        with suppress(UnavailableError):  # too few descriptors to look at runs, say: the last picture stays
+            workers = list_workers(connection, self._runs, self._hive.places.runs, now=now)
+            convoys = [convoy for convoy in queries.list_convoys(connection) if self._is_shown(convoy)]
+            bars = [render.draw_convoy(self._show_convoy(connection, convoy, now)) for convoy in convoys]
+            room = max(1, self._live.console.height - len(bars) - 2)
+            self._live.update(Group(*bars, render.draw_workers(workers, room)))
+        with self._live.console:  # one write for both, so that nothing flickers
+            self._live.refresh()
+            if news:
+                self._live.console.print(Text("\n".join(news)))
+
+    def _is_shown(self, convoy: ConvoyRow) -> bool:
+        return convoy.state is ConvoyState.ACTIVE or convoy.name == self._convoy
+
+    def _show_convoy(self, connection: Connection, convoy: ConvoyRow, now: str) -> dict[str, Any]:
+        now_s = to_seconds(now)
+        at_s, end = self._ends.get(convoy.name, (0.0, None))
+        if now_s - at_s > _ESTIMATE_AGAIN_S:  # it reads every task, and a guess need not be fresh
+            tasks = queries.list_tasks_of_convoy(connection, convoy.name)
+            end = estimate_end(tasks, list_waits(connection, tasks), now=now)
+            self._ends[convoy.name] = now_s, end
+        left_s = max(0.0, to_seconds(end) - now_s) if end else None
+        elapsed_s = to_seconds(convoy.ended_at or now) - to_seconds(convoy.submitted_at)
+        return {**summarise(connection, convoy), "elapsed_s": elapsed_s, "left_s": left_s}

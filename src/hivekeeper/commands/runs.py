@@ -1,9 +1,10 @@
-"""The life of a run, as the keeper records it."""
+"""The life of a run, as the keeper records it, and the one thing a person may ask of it: to end."""
 
 from hivekeeper.domain import events as e
-from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.rows import AttemptRow, RunRow
 from hivekeeper.domain.run import Claim, Ending, Order
 from hivekeeper.domain.states import RunState
+from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
@@ -60,3 +61,18 @@ def request_kill(tx: Transaction, run: RunRow, why: str) -> bool:
         return False
     tx.record(e.RunKillRequested(run.id), why=why)
     return True
+
+
+def kill_worker(tx: Transaction, attempt: AttemptRow, *, why: str = "") -> bool:
+    """Ask for the end of a worker's agent, so that its attempt fails; False when that was asked before.
+
+    Only of one that runs: an end before the start would leave nobody sure whether it ran.
+    """
+    runs = queries.list_runs_of_attempt(tx.connection, attempt.task, attempt.number)
+    for run in runs:
+        if run.kind == "agent" and run.state is RunState.RUNNING:
+            return request_kill(tx, run, why or "a person asked for it")
+    what = f"Worker {attempt.worker} has no agent running for {attempt.task} just now."
+    raise InputError(
+        what, advice=f"See what it does: hive worker ls. To give the task up: hive task cancel {attempt.task}"
+    )

@@ -402,7 +402,7 @@ class RunStarted(Body):
 @_kind("run.kill_requested", "run")
 @dataclass(frozen=True, slots=True)
 class RunKillRequested(Body):
-    """The run's whole process tree is to end."""
+    """The run's whole process tree is to end; the keeper ends it, whoever asked."""
 
     run: str
 
@@ -430,7 +430,7 @@ class RunLost(Body):
 
 REQUESTS: frozenset[type[Body]] = frozenset(
     {ConvoySubmitted, ConvoyExtended, ConvoyArchived, RepoWanted, TaskAdded, TaskCancelled, TaskCancelRequested,
-     TaskRetryRequested}
+     TaskRetryRequested, RunKillRequested}
 )  # fmt: skip
 
 

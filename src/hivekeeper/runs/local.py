@@ -291,6 +291,21 @@ class LocalRuns:
         return tuple(found)
 
 
+@_in_words
+def open_output(root: Path, run: str) -> BinaryIO | None:
+    """Open what a run has said, to be read from anywhere; None when there is nothing, or something that is no file."""
+    try:
+        descriptor = os.open(root / run / "output", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (*_NOT_A_FILE, errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    return None
+
+
 def _write_in_time(descriptor: int, line: bytes) -> None:
     """Write to a pipe that somebody should be reading; nothing waits long inside a pass."""
     poll = select.poll()

@@ -5,20 +5,19 @@ commits on the integration branch are judged together: nothing lost, nothing don
 """
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hivekeeper.errors import UnavailableError
-from hivekeeper.testing.history import History, check_history, read_history
+from hivekeeper.testing.history import check_history, read_history
+from hivekeeper.testing.scratch import count_tasks, git, start_hive
 
 _DEADLINE_S = 55.0
 
@@ -35,37 +34,23 @@ def run_demo(*, tasks: int, workers: int, keep: Path | None) -> tuple[list[dict[
         hive.mkdir()
         (hive / "plan.yaml").write_text(_plan(repository, marks, tasks))
         _say("$ hive init && hive run plan.yaml")
-        _hive(hive, "init").wait()
-        first = _hive(hive, "run", "plan.yaml", "--workers", str(workers))
+        start_hive(hive, "init").wait()
+        first = start_hive(hive, "run", "plan.yaml", "--workers", str(workers))
         _wait_until(first, lambda: _count_landed(repository) >= max(1, tasks // 4))
         first.send_signal(signal.SIGKILL)
         first.wait()
         _say(f"\n*** kill -9 {first.pid}: the keeper is dead, {_count_landed(repository)} tasks have landed ***")
         _say("$ hive run plan.yaml")
-        second = _hive(hive, "run", "plan.yaml", "--workers", str(workers))
+        second = start_hive(hive, "run", "plan.yaml", "--workers", str(workers))
         second.wait(_DEADLINE_S)
         _say("\n$ git log --oneline hive/main")
-        _say(_git(repository, "log", "--oneline", "hive/main"))
+        _say(git("-C", str(repository), "log", "--oneline", "hive/main"))
         history = read_history(hive, marks=marks.read_text().splitlines(), acknowledged=["submitted shop"])
         wrong = [str(violation) for violation in check_history(history)]
-        return _count(history), wrong, time.monotonic() - started
+        return count_tasks(history), wrong, time.monotonic() - started
     finally:
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def _count(history: History) -> list[dict[str, Any]]:
-    landed = Counter(commit.task for commit in history.landed)
-    return [
-        {
-            "task": task.id,
-            "status": task.state.value,
-            "attempts": task.attempts,
-            "began": sum(times for (key, _), times in history.begun.items() if key == task.key),
-            "landed": landed[task.key],
-        }
-        for task in history.tasks
-    ]
 
 
 def _plan(repository: Path, marks: Path, tasks: int) -> str:
@@ -87,10 +72,10 @@ def _plan(repository: Path, marks: Path, tasks: int) -> str:
 
 def _make_repository(path: Path) -> Path:
     path.mkdir()
-    _git(path, "init", "--quiet", "--initial-branch=main")
+    git("-C", str(path), "init", "--quiet", "--initial-branch=main")
     (path / "check.sh").write_text('for part in part-*.txt; do\n  grep -q "^price=" "$part" || exit 1\ndone\n')
-    _git(path, "add", ".")
-    _git(path, "commit", "--quiet", "-m", "A shop with nothing in it")
+    git("-C", str(path), "add", ".")
+    git("-C", str(path), "commit", "--quiet", "-m", "A shop with nothing in it")
     return path
 
 
@@ -110,23 +95,6 @@ def _wait_until(process: "subprocess.Popen[bytes]", condition: Callable[[], bool
         if process.poll() is not None or time.monotonic() > deadline:
             raise UnavailableError("The demo's keeper ended or hung before the middle of the story.")
         time.sleep(0.05)
-
-
-def _argv(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "hivekeeper", *arguments)
-
-
-def _hive(directory: Path, *arguments: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(_argv(*arguments), cwd=directory)
-
-
-def _git(repository: Path, *arguments: str) -> str:
-    identity = {f"GIT_{who}_{what}": "demo" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(
-        ("git", "-C", str(repository), *arguments), capture_output=True, check=True, text=True, env=environment
-    )
-    return done.stdout.rstrip()
 
 
 def _say(line: str) -> None:

@@ -1,0 +1,136 @@
+"""The commands about workers: who is at work, what each says, and ending one."""
+
+import getpass
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from hivekeeper.cli import render
+from hivekeeper.commands.runs import kill_worker
+from hivekeeper.domain.run import Alive, Unclaimed
+from hivekeeper.keeper.keeper import Hive, find_root, open_hive
+from hivekeeper.keeper.lease import find_living_holder
+from hivekeeper.runs.local import LocalRuns, open_output
+from hivekeeper.store.ledger import ByPerson, read_head
+from hivekeeper.views import workers as views
+
+worker_app = typer.Typer(no_args_is_help=True, help="Who is at work.")
+
+Who = Annotated[str, typer.Argument(metavar="WORKER|TASK", help="A worker's number, or its task.")]
+
+
+def _open() -> Hive:
+    return open_hive(find_root(Path.cwd()))
+
+
+@contextmanager
+def _look(hive: Hive) -> Iterator[LocalRuns]:
+    """Look at runs as a keeper would, without being one."""
+    with hive.ledger.read() as connection:
+        name = read_head(connection).hive
+    with closing(LocalRuns(hive.places.runs, name)) as runs:
+        yield runs
+
+
+@worker_app.command("ls")
+def worker_ls(*, json: Annotated[bool, typer.Option("--json", help="Print what programs read.")] = False) -> None:
+    """List the workers at work: working, stalled, zombie, or how far on the way to the branch."""
+    hive = _open()
+    with _look(hive) as runs, hive.ledger.read() as connection:
+        rows = views.list_workers(connection, runs, hive.places.runs, now=hive.ledger.clock.now())
+        kept = find_living_holder(connection) is not None
+    if json:
+        render.print_json(rows)
+        return
+    render.print_workers(rows)
+    if rows and not kept:
+        typer.echo("Nobody keeps this hive, so nothing follows from what they do. Type: hive up")
+
+
+@worker_app.command("log")
+def worker_log(
+    who: Who,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until its run ends.")] = False,
+    attempt: Annotated[int | None, typer.Option(help="Which attempt at the task; without it the last.")] = None,
+    lines: Annotated[int, typer.Option("-n", min=0, help="How many lines to begin with.")] = 50,
+) -> None:
+    """Show what a worker's agent says or said."""
+    hive = _open()
+    with hive.ledger.read() as connection:
+        found = views.get_attempt(connection, who, attempt)
+        run = views.find_agent_run(connection, found)
+    name = f"Worker {found.worker} ({found.task}, attempt {found.number})"
+    if run is None:
+        typer.echo(f"{name} has had no agent yet. Type: hive task why {found.task}", err=True)
+        return
+
+    def is_over() -> bool:
+        return not follow or not isinstance(runs.look(run.id, views.find_claim(run)), Alive | Unclaimed)
+
+    with suppress(KeyboardInterrupt), _look(hive) as runs:
+        if not _print_output(hive.places.runs, run.id, lines, is_over):
+            typer.echo(f"{name} has said nothing{' so far' if run.is_open and not follow else ''}.", err=True)
+
+
+def _print_output(root: Path, run: str, lines: int, is_over: Callable[[], bool]) -> bool:
+    """Print the last lines a run has said and all that come until it is over; False when it said nothing at all."""
+    file, over = None, False
+    while file is None and not over:
+        over = is_over()  # asked before looking: what was said before the end is there when the end is
+        file = open_output(root, run)
+        if file is None and not over:
+            time.sleep(_LOOK_AGAIN_S)
+    if file is None:
+        return False
+    with file:
+        starts, position = deque([0], maxlen=max(lines, 1)), 0
+        for line in file:
+            starts.append(position)
+            position += len(line)
+        file.seek(starts[0] if lines else position)
+        for words in _read_lines(file, is_over):
+            sys.stdout.write(render.clean(words.rstrip(b"\n").decode("utf-8", "replace")) + "\n")
+            sys.stdout.flush()
+    return True
+
+
+def _read_lines(file: BinaryIO, is_over: Callable[[], bool]) -> Iterator[bytes]:
+    """Read a file that grows, line by line, until it can grow no more."""
+    line, over = b"", False
+    while not over:
+        over = is_over()
+        for piece in file:
+            line += piece
+            if line.endswith(b"\n"):
+                yield line
+                line = b""
+        if not over:
+            time.sleep(_LOOK_AGAIN_S)
+    if line:
+        yield line
+
+
+@worker_app.command("kill")
+def worker_kill(
+    who: Who, reason: Annotated[str, typer.Option("--reason", help="Why; it goes into the ledger.")] = ""
+) -> None:
+    """End a worker's agent: its attempt fails, and its task is tried again while it has attempts."""
+    hive = _open()
+    with hive.ledger.write(ByPerson(f"{getpass.getuser()} on {socket.gethostname()}")) as tx:
+        attempt = views.get_worker(tx.connection, who)
+        asked = kill_worker(tx, attempt, why=reason)
+        kept = find_living_holder(tx.connection) is not None
+    typer.echo(f"Worker {attempt.worker} ({attempt.task}) is {'' if asked else 'already '}being ended.")
+    if not kept:
+        typer.echo("Nobody keeps this hive, so it goes on until somebody does. Type: hive up")
+
+
+_LOOK_AGAIN_S = 0.2
