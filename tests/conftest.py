@@ -46,4 +46,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for what, count in TALLY.items():
         terminalreporter.write_line(f"{what}: {count}")
     if TALLY:
-        terminalreporter.write_line(f"Chosen by seed {SEED}; the same choice again: HIVE_SEED={SEED} make test")
+        again = f"the same choice again: HIVE_SEED={SEED} make test; another: HIVE_SEED=random make test"
+        terminalreporter.write_line(f"Chosen by seed {SEED}; {again}")

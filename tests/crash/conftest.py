@@ -48,9 +48,17 @@ class Players:
 
     def __init__(self) -> None:
         self.all = [Player() for _ in range(PLAYERS)]
+        self._listed: dict[str, dict[str, Any]] = {}
 
-    def ask(self, line: str) -> Any:  # noqa: ANN401 - as above
-        return self.all[0].ask(line)
+    def list_points(self, scenario: str) -> dict[str, Any]:
+        """Give a scenario's points, and what its tasks come to undisturbed; played once for everybody who asks."""
+        if scenario not in self._listed:
+            self._listed[scenario] = self.all[0].ask(f"list {scenario}")
+        assert "points" in self._listed[scenario], self._listed[scenario]
+        return self._listed[scenario]
+
+    def list_recovery(self, scenario: str) -> list[str]:
+        return list(self.all[0].ask(f"recover {scenario}"))
 
     def play(self, points: Sequence[str]) -> list[dict[str, Any]]:
         """Play points wherever somebody is free; the verdicts come in no order."""

@@ -55,8 +55,7 @@ def play(players: Players, points: list[str], what: str, ends: dict[str, Any] | 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_at_any_point_it_is_recovered_whole(players: Players, name: str) -> None:
-    answer = players.ask(f"list {name}")
-    assert "points" in answer, answer
+    answer = players.list_points(name)
     listed, scenario = answer["points"], SCENARIOS[name]
     # The keeper's death costs nobody anything: runs go on. The death of a wrapper, or of git, may cost an attempt.
     ends = {} if scenario.by_git or name == "wrap" else {name: answer["states"]}
@@ -78,7 +77,7 @@ def test_killed_again_while_it_is_recovered_it_is_still_whole(players: Players) 
     pairs, ends = [], {}
     for name, scenario in SCENARIOS.items():
         if not scenario.by_git:
-            answer, second = players.ask(f"list {name}"), players.ask(f"recover {name}")
+            answer, second = players.list_points(name), players.list_recovery(name)
             first, ends[name] = answer["points"], answer["states"]
             each = len(first) if SOAK else DOUBLES // sum(not s.by_git for s in SCENARIOS.values())
             # The earlier half of the recovery: whatever the first kill left to do, it comes so far.
@@ -93,7 +92,7 @@ def test_calls_that_fail_do_no_harm(players: Players) -> None:
     chance = random.Random(SEED + 1)  # noqa: S311 - a choice, not a secret
     points = []
     for name in SCENARIOS:
-        for point in players.ask(f"list {name}")["points"]:
+        for point in players.list_points(name)["points"]:
             call = point.rpartition("/")[2].partition(":")[0]
             points += [f"{point}:{error}{lasting}" for error in FAILURES.get(call, ()) for lasting in ("", "+")]
     assert play(players, points if SOAK else chance.sample(points, ERRORS), "failing calls") == []

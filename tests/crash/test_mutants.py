@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.budget import SEED, TALLY, sample
-from tests.crash.conftest import Player, need_strace
+from tests.crash.conftest import Player, Players
 from tests.crash.mutants import MUTANTS, Mutant
 from tests.crash.scenarios import SCENARIOS
 
@@ -17,25 +17,23 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_bug_is_caught(name: str) -> None:
-    need_strace()
+def test_a_planted_bug_is_caught(players: Players, name: str) -> None:
     mutant = MUTANTS[name]
-    caught = _catch_by_power_cut(name, mutant) if mutant.power else _catch_by_kill(name, mutant)
+    caught = _catch_by_power_cut(name, mutant) if mutant.power else _catch_by_kill(players, name, mutant)
     assert caught, f"nobody noticed: {name}"
     TALLY["planted bugs caught"] += 1
 
 
-def _catch_by_kill(name: str, mutant: Mutant) -> bool:
-    sound, player = Player(), Player("--mutant", name)
+def _catch_by_kill(players: Players, name: str, mutant: Mutant) -> bool:
+    player = Player("--mutant", name)
     try:
         answer = player.ask(f"list {mutant.scenario}")
         if "points" not in answer:  # wrong even when nobody disturbs it
             return mutant.shown in answer["problem"]
-        if answer["states"] != sound.ask(f"list {mutant.scenario}")["states"]:
+        if answer["states"] != players.list_points(mutant.scenario)["states"]:
             return mutant.shown in str(answer["states"])
         return any(mutant.shown in str(player.ask(point)) for point in sample(answer["points"], MOST_POINTS))
     finally:
-        sound.close()
         player.close()
 
 

@@ -24,7 +24,7 @@ ENDED_AT = "2026-01-01T00:00:02.000000Z"
 OPEN_ATTEMPT = (AttemptState.WORKING, AttemptState.SUBMITTED)
 OPEN_RUN = (RunState.INTENDED, RunState.RUNNING)
 OPEN_MERGE = (MergeState.QUEUED, MergeState.VERIFYING, MergeState.LANDING)
-ASKABLE = ("cancel", "retry", "archive", "cancel all", "fetch again")  # what a person may do
+ASKABLE = ("cancel", "retry", "archive", "cancel all", "fetch again", "kill")  # what a person may do
 
 
 class Comes(Enum):

@@ -12,7 +12,7 @@ from hivekeeper.domain import merge as m
 from hivekeeper.domain.convoy import Outcome, decide_outcome, decide_swarm
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.rows import MergeRow, RunRow, TaskRow
-from hivekeeper.domain.states import MergeState, RunState, TaskState
+from hivekeeper.domain.states import MergeState, RunState, TaskState, may_move
 from tests.property.budget import PATIENCE, tries
 
 pytestmark = PATIENCE
@@ -168,12 +168,13 @@ def test_only_a_candidate_whose_own_gate_passed_lands(*, has_gate: bool, data: s
                 entry = make_entry(MergeState.QUEUED, entry.round)
             case m.Requeue():
                 restarted = any(run.boot_id != boot for run in of_round.values())
-                assert entry.round < m.MAX_ROUNDS or restarted
+                assert entry.round < m.MAX_ROUNDS or restarted or entry.state is MergeState.LANDING
                 entry = make_entry(MergeState.QUEUED, entry.round)
             case m.Reject(why, _, run):
                 assert why
-                assert entry.state is MergeState.VERIFYING
-                assert run in {other.id for other in of_round.values() if not other.succeeded}
+                assert may_move(entry.state, MergeState.REJECTED), "a landing may have happened, and is never refused"
+                blamed = {other.id for other in of_round.values() if not other.succeeded}
+                assert run in blamed or entry.round >= m.MAX_ROUNDS, "it has its rounds"
                 return
             case m.Wait():
                 pass

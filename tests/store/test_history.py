@@ -14,6 +14,7 @@ from hypothesis.stateful import invariant, rule
 from hivekeeper.commands import attempts, convoys, history, merges, runs
 from hivekeeper.domain.convoy import Outcome
 from hivekeeper.domain.plan import TaskSpec
+from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.run import Order
 from hivekeeper.errors import DamagedLedgerError, HiveError, InputError
 from hivekeeper.loops.janitor import Janitor, Settings
@@ -113,14 +114,20 @@ class Pasts(Histories):
         self.archive(pick)
         if pick % 2:
             self.put_by()
+        with self.world.ledger.read() as connection:
+            left = [a for a in queries.list_removable_sandboxes(connection, 99) if a.convoy == convoy.name]
+        for attempt in left[:1]:
+            self.remove(attempt)
 
     @rule(pick=ANY)
     def remove_sandbox(self, pick: int) -> None:
         if attempt := self.find(lambda c: queries.list_removable_sandboxes(c, 9), pick):
-            run = f"{attempt.task}.{attempt.number}.remove"
-            with self.world.keep() as tx:
-                order = Order(run, "remove", ("rm",), "/", {}, {})
-                runs.intend_run(tx, order, boot_id=BOOT, task=attempt.task, attempt=attempt.number)
+            self.remove(attempt)
+
+    def remove(self, attempt: AttemptRow) -> None:
+        order = Order(f"{attempt.task}.{attempt.number}.remove", "remove", ("rm",), "/", {}, {})
+        with self.world.keep() as tx:
+            runs.intend_run(tx, order, boot_id=BOOT, task=attempt.task, attempt=attempt.number)
 
     @rule(pick=ANY)
     def run_on_repository(self, pick: int) -> None:

@@ -1,7 +1,5 @@
 """Every `hive` command."""
 
-import getpass
-import socket
 import sys
 import time
 from pathlib import Path
@@ -12,6 +10,7 @@ import typer
 from hivekeeper import __version__
 from hivekeeper.cli import history, render
 from hivekeeper.cli.doctor import doctor
+from hivekeeper.cli.here import Json, Reason, me, open_here
 from hivekeeper.cli.rehearse import rehearse
 from hivekeeper.cli.watch import INTERRUPTED, keep
 from hivekeeper.cli.workers import worker_app
@@ -23,11 +22,11 @@ from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import AnotherKeeperError, InputError, UnavailableError
 from hivekeeper.git.mirror import check_git, find_source_problem
-from hivekeeper.keeper.keeper import Hive, Keeper, find_root, open_hive
+from hivekeeper.keeper.keeper import Hive, Keeper, open_hive
 from hivekeeper.keeper.lease import ask_to_stop, find_living_holder
 from hivekeeper.runs.detach import start_detached
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByPerson, create_ledger
+from hivekeeper.store.ledger import create_ledger
 from hivekeeper.views import convoys as convoy_views
 from hivekeeper.views.status import show_status
 from hivekeeper.views.tasks import get_task, show_task, show_why
@@ -46,17 +45,7 @@ app.command()(history.log)
 app.command()(history.replay)
 app.command(context_settings={"ignore_unknown_options": True})(history.diff)  # "-10m" is a moment, not an option
 
-Json = Annotated[bool, typer.Option("--json", help="Print what programs read.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; it goes into the ledger.")]
 Workers = Annotated[int | None, typer.Option(min=1, max=1000, help="How many tasks may be worked on at once.")]
-
-
-def _open() -> Hive:
-    return open_hive(find_root(Path.cwd()))
-
-
-def _me() -> ByPerson:
-    return ByPerson(f"{getpass.getuser()} on {socket.gethostname()}")
 
 
 def _is_kept(connection: Connection) -> bool:
@@ -111,11 +100,11 @@ def _load(hive: Hive, path: Path) -> PlanSpec:
 def run(plan: Path, workers: Workers = None) -> None:
     """Submit a plan and keep until it is done. Ctrl-C leaves workers safe."""
     check_git()
-    hive = _open()
+    hive = open_here()
     spec = _load(hive, plan)
     keeper = Keeper(hive, workers=workers)
     try:
-        with hive.ledger.write(_me()) as tx:
+        with hive.ledger.write(me()) as tx:
             submitted = plans.submit_plan(tx, spec, why=f"hive run {plan}")
     except BaseException:
         keeper.close()
@@ -143,7 +132,7 @@ def up(
 ) -> None:
     """Keep this hive until told to stop."""
     check_git()
-    hive = _open()
+    hive = open_here()
     try:
         if detach:
             _detach(hive, workers)
@@ -178,7 +167,7 @@ def _detach(hive: Hive, workers: int | None) -> None:
 @app.command()
 def down() -> None:
     """Stop the keeper of this hive; workers go on and are found again."""
-    hive = _open()
+    hive = open_here()
     with hive.ledger.read() as connection:
         holder = find_living_holder(connection)
     if holder is None:
@@ -192,7 +181,7 @@ def down() -> None:
 @app.command()
 def status(*, json: Json = False) -> None:
     """Say what needs me, then what is under way."""
-    with _open().ledger.read() as connection:
+    with open_here().ledger.read() as connection:
         view = show_status(connection, keeper_is_alive=_is_kept(connection))
     render.print_json(view) if json else render.print_status(view)
 
@@ -200,7 +189,7 @@ def status(*, json: Json = False) -> None:
 @app.command()
 def ledger(convoy: str, *, json: Json = False) -> None:
     """Show a convoy's dispatch ledger."""
-    with _open().ledger.read() as connection:
+    with open_here().ledger.read() as connection:
         view = convoy_views.show_ledger(connection, convoy_views.get_convoy(connection, convoy))
     if json:
         render.print_json(view)
@@ -215,7 +204,7 @@ def convoy_ls(
     *, all_: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False, json: Json = False
 ) -> None:
     """List convoys."""
-    with _open().ledger.read() as connection:
+    with open_here().ledger.read() as connection:
         rows = convoy_views.list_convoys(connection, archived=all_)
     if json:
         render.print_json(rows)
@@ -228,7 +217,7 @@ def convoy_ls(
 @convoy_app.command("show")
 def convoy_show(convoy: str, *, json: Json = False) -> None:
     """Show one convoy: how far it is, its batches, what failed, what waits."""
-    hive = _open()
+    hive = open_here()
     with hive.ledger.read() as connection:
         row = convoy_views.get_convoy(connection, convoy)
         now, kept = hive.ledger.clock.now(), _is_kept(connection)
@@ -239,9 +228,9 @@ def convoy_show(convoy: str, *, json: Json = False) -> None:
 @convoy_app.command("submit")
 def convoy_submit(plan: Path) -> None:
     """Hand a plan to the keeper that is (or will be) running."""
-    hive = _open()
+    hive = open_here()
     spec = _load(hive, plan)
-    with hive.ledger.write(_me()) as tx:
+    with hive.ledger.write(me()) as tx:
         submitted = plans.submit_plan(tx, spec, why=f"hive convoy submit {plan}")
     with hive.ledger.read() as connection:
         advice = "" if _is_kept(connection) else " Nobody keeps this hive; type: hive up"
@@ -251,8 +240,8 @@ def convoy_submit(plan: Path) -> None:
 @convoy_app.command("cancel")
 def convoy_cancel(convoy: str, reason: Reason = "") -> None:
     """Cancel everything of a convoy that is not complete."""
-    hive = _open()
-    with hive.ledger.write(_me()) as tx:
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
         row = convoy_views.get_convoy(tx.connection, convoy)
         count = convoy_commands.cancel_convoy(tx, row, why=reason)
     typer.echo(f"{count} tasks of {convoy} are cancelled.")
@@ -261,8 +250,8 @@ def convoy_cancel(convoy: str, reason: Reason = "") -> None:
 @convoy_app.command("archive")
 def convoy_archive(convoy: str, reason: Reason = "") -> None:
     """Put an ended convoy away; its ids never run again."""
-    hive = _open()
-    with hive.ledger.write(_me()) as tx:
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
         done = convoy_commands.archive_convoy(tx, convoy_views.get_convoy(tx.connection, convoy), why=reason)
     typer.echo(f"{convoy} is archived." if done else f"{convoy} was archived already.")
 
@@ -282,7 +271,7 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
     """Add one task to a convoy, which is made if need be."""
     if not is_name(convoy) or not is_task_id(task_id):
         raise InputError(f"'{convoy}' or '{task_id}' is not a name.", advice=f"Names are {TASK_ID_RULE}.")
-    hive = _open()
+    hive = open_here()
     spec = TaskSpec(
         id=task_id,
         command=command,
@@ -293,7 +282,7 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
         attempts=attempts,
         limits=hive.settings.limits,
     )
-    with hive.ledger.write(_me()) as tx:
+    with hive.ledger.write(me()) as tx:
         added = plans.add_task(tx, convoy, spec, why="hive task add")
     typer.echo(f"{convoy}/{task_id} is added." if added else f"{convoy}/{task_id} was there already.")
 
@@ -301,7 +290,7 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
 @task_app.command("show")
 def task_show(task: str, *, json: Json = False) -> None:
     """Show a task, its attempts and their runs."""
-    with _open().ledger.read() as connection:
+    with open_here().ledger.read() as connection:
         view = show_task(connection, get_task(connection, task), keeper_is_alive=_is_kept(connection))
     render.print_json(view) if json else render.print_task(view)
 
@@ -309,7 +298,7 @@ def task_show(task: str, *, json: Json = False) -> None:
 @task_app.command("why")
 def task_why(task: str, *, json: Json = False) -> None:
     """Say in one sentence why a task is not done yet."""
-    with _open().ledger.read() as connection:
+    with open_here().ledger.read() as connection:
         row = get_task(connection, task)
         sentence = show_why(connection, row, keeper_is_alive=_is_kept(connection))
     view = {"task": row.key, "state": row.state.value, "why": sentence}
@@ -319,8 +308,8 @@ def task_why(task: str, *, json: Json = False) -> None:
 @task_app.command("cancel")
 def task_cancel(task: str, reason: Reason = "") -> None:
     """Cancel a task; what it runs is ended first."""
-    hive = _open()
-    with hive.ledger.write(_me()) as tx:
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = tasks.cancel_task(tx, row, why=reason)
     typer.echo(f"{row.key} is cancelled." if done else f"{row.key} was cancelled already.")
@@ -329,8 +318,8 @@ def task_cancel(task: str, reason: Reason = "") -> None:
 @task_app.command("retry")
 def task_retry(task: str, reason: Reason = "") -> None:
     """Try a failed or unknown task again."""
-    hive = _open()
-    with hive.ledger.write(_me()) as tx:
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = tasks.retry_task(tx, row, why=reason)
     typer.echo(f"{row.key} will be tried again." if done else f"{row.key} is under way already.")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hivekeeper.cli import render
+from hivekeeper.cli.here import Json
 from hivekeeper.keeper.keeper import find_root
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def doctor(
     *,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what is provably safe; needs the keeper's lease.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what programs read.")] = False,
+    json: Json = False,
 ) -> None:
     """Examine the hive: ledger, lease, runs, sandboxes, mirrors, machine."""
     from hivekeeper.doctor.examine import examine, mend  # noqa: PLC0415 - only this command needs it

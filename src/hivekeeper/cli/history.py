@@ -1,35 +1,28 @@
 """The commands about the past: the log and its readers, the hive as it was, what changed since."""
 
-import getpass
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hivekeeper.cli import render
+from hivekeeper.cli.here import Json, me, open_here
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands.history import check_cursor, move_cursor
 from hivekeeper.config.values import read_duration
 from hivekeeper.domain.events import Event
 from hivekeeper.errors import InputError
-from hivekeeper.keeper.keeper import Hive, find_root, open_hive
+from hivekeeper.keeper.keeper import Hive
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByPerson, read_events, read_head
+from hivekeeper.store.ledger import read_events, read_head
 from hivekeeper.views import history as views
 from hivekeeper.views.events import say_event, show_event
 
-Json = Annotated[bool, typer.Option("--json", help="Print what programs read.")]
 _FORMS = ("%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
 _EVENTS_A_PAGE = 1000
-
-
-def _open() -> Hive:
-    return open_hive(find_root(Path.cwd()))
 
 
 def read_moment(text: str, *, now: str) -> int | str:
@@ -74,7 +67,7 @@ def log(  # noqa: PLR0913 - one option a way of reading
     json: Json = False,
 ) -> None:
     """Show what happened."""
-    hive = _open()
+    hive = open_here()
     if cursors:
         with hive.ledger.read() as connection:
             rows = views.list_cursors(connection)
@@ -91,7 +84,7 @@ def log(  # noqa: PLR0913 - one option a way of reading
             if events and cursor is not None:
                 # Only now: who dies before this reads these events twice, and nobody ever misses one.
                 sys.stdout.flush()
-                with hive.ledger.write(ByPerson(f"{getpass.getuser()} on {socket.gethostname()}")) as tx:
+                with hive.ledger.write(me()) as tx:
                     move_cursor(tx, cursor, seen)
             if not events and not follow:
                 return
@@ -132,7 +125,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """Show the hive as it was."""
-    hive = _open()
+    hive = open_here()
     now = hive.ledger.clock.now()
     with hive.ledger.read() as connection:
         seq = views.get_seq(connection, read_moment(at, now=now), now=now)
@@ -148,7 +141,7 @@ def replay(
 
 def diff(first: str, second: str, *, json: Json = False) -> None:
     """Show what changed between two moments, each an event number, a UTC time, or how long ago."""
-    hive = _open()
+    hive = open_here()
     now = hive.ledger.clock.now()
     with hive.ledger.read() as connection:
         seqs = [views.get_seq(connection, read_moment(text, now=now), now=now) for text in (first, second)]

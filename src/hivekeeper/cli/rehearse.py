@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hivekeeper.cli import render
+from hivekeeper.cli.here import Json
 from hivekeeper.git.mirror import check_git
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def rehearse(  # noqa: PLR0913 - one option a choice
     kills: Annotated[int, typer.Option(min=0, max=100, help="How many keepers are killed.")] = 1,
     keep: Annotated[Path | None, typer.Option(help="Keep everything in this new directory.")] = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Leave the plan's gates out.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what programs read.")] = False,
+    json: Json = False,
 ) -> None:
     """Play a plan with scripted agents on clones of its repositories; nothing of yours is touched."""
     from hivekeeper.config.plans import load_plan  # noqa: PLC0415 - its parser takes a third of every start of `hive`

@@ -1,7 +1,5 @@
 """The commands about workers: who is at work, what each says, and ending one."""
 
-import getpass
-import socket
 import sys
 import time
 from collections import deque
@@ -13,21 +11,18 @@ from typing import Annotated, BinaryIO
 import typer
 
 from hivekeeper.cli import render
+from hivekeeper.cli.here import Json, Reason, me, open_here
 from hivekeeper.commands.runs import kill_worker
 from hivekeeper.domain.run import Alive, Unclaimed
-from hivekeeper.keeper.keeper import Hive, find_root, open_hive
+from hivekeeper.keeper.keeper import Hive
 from hivekeeper.keeper.lease import find_living_holder
 from hivekeeper.runs.local import LocalRuns, open_output
-from hivekeeper.store.ledger import ByPerson, read_head
+from hivekeeper.store.ledger import read_head
 from hivekeeper.views import workers as views
 
 worker_app = typer.Typer(no_args_is_help=True, help="Who is at work.")
 
 Who = Annotated[str, typer.Argument(metavar="WORKER|TASK", help="A worker's number, or its task.")]
-
-
-def _open() -> Hive:
-    return open_hive(find_root(Path.cwd()))
 
 
 @contextmanager
@@ -40,9 +35,9 @@ def _look(hive: Hive) -> Iterator[LocalRuns]:
 
 
 @worker_app.command("ls")
-def worker_ls(*, json: Annotated[bool, typer.Option("--json", help="Print what programs read.")] = False) -> None:
+def worker_ls(*, json: Json = False) -> None:
     """List the workers at work: working, stalled, zombie, or how far on the way to the branch."""
-    hive = _open()
+    hive = open_here()
     with _look(hive) as runs, hive.ledger.read() as connection:
         rows = views.list_workers(connection, runs, hive.places.runs, now=hive.ledger.clock.now())
         kept = find_living_holder(connection) is not None
@@ -63,7 +58,7 @@ def worker_log(
     lines: Annotated[int, typer.Option("-n", min=0, help="How many lines to begin with.")] = 50,
 ) -> None:
     """Show what a worker's agent says or said."""
-    hive = _open()
+    hive = open_here()
     with hive.ledger.read() as connection:
         found = views.get_attempt(connection, who, attempt)
         run = views.find_agent_run(connection, found)
@@ -119,12 +114,10 @@ def _read_lines(file: BinaryIO, is_over: Callable[[], bool]) -> Iterator[bytes]:
 
 
 @worker_app.command("kill")
-def worker_kill(
-    who: Who, reason: Annotated[str, typer.Option("--reason", help="Why; it goes into the ledger.")] = ""
-) -> None:
+def worker_kill(who: Who, reason: Reason = "") -> None:
     """End a worker's agent: its attempt fails, and its task is tried again while it has attempts."""
-    hive = _open()
-    with hive.ledger.write(ByPerson(f"{getpass.getuser()} on {socket.gethostname()}")) as tx:
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
         attempt = views.get_worker(tx.connection, who)
         asked = kill_worker(tx, attempt, why=reason)
         kept = find_living_holder(tx.connection) is not None

@@ -76,6 +76,8 @@ def decide_merge(entry: MergeRow, runs: Sequence[RunRow], *, has_gate: bool, boo
     """Decide the next step in this boot; `runs` are all runs of the entry's attempt."""
     of_round = {run.kind: run for run in runs if run.id.endswith(f"-{entry.round}")}
     match entry.state:
+        case MergeState.QUEUED if entry.round >= MAX_ROUNDS:
+            return Reject(f"it has not landed in {entry.round} tries: {entry.reason}", entry.queued_at)
         case MergeState.QUEUED:
             return Build()
         case MergeState.VERIFYING if not has_gate:
@@ -86,20 +88,17 @@ def decide_merge(entry: MergeRow, runs: Sequence[RunRow], *, has_gate: bool, boo
             land = of_round.get("land")
             if land is None:
                 return IntendRun("land")
-            return Wait() if land.is_open else _judge_landing(entry, land)
+            return Wait() if land.is_open else _judge_landing(land)
         case MergeState.LANDED | MergeState.REJECTED | MergeState.WITHDRAWN:
             return Wait()
         case _:
             assert_never(entry.state)
 
 
-def _judge_landing(entry: MergeRow, land: RunRow) -> MergeStep:
+def _judge_landing(land: RunRow) -> MergeStep:
     """Believe a landing that ended well: only then is the branch safe on disk. A new round finds what moved already."""
     if land.succeeded:
         return LookAtBranch(land.ended_at or land.intended_at)
-    if land.state is RunState.EXITED and entry.round >= MAX_ROUNDS:
-        why = f"it could not be landed in {entry.round} tries: {describe_ending(land)}"
-        return Reject(why, land.ended_at or land.intended_at, land.id)
     return Requeue(f"its landing came to nothing: {describe_ending(land)}")
 
 
