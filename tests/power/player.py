@@ -1,8 +1,8 @@
 """Cuts the power at every moment of a scenario: records it once, then makes every disk state a cut could have left.
 
-`python -m tests.power.player` reads lines `SCENARIO CHECKED RECOVERED SEED` and answers a JSON line each: so many
-states are checked as they are found (SQLite's own recovery, the chain, everything that was promised), and so many of
-them brought to their end by a keeper of the next boot. `--state SCENARIO/LABEL` plays one state and shows its log.
+`python -m tests.power.player` reads lines `SCENARIO CHECKED RECOVERED SEED [MOST-BAD]` and answers a JSON line each: so
+many states are checked as they are found (SQLite's own recovery, the chain, everything that was promised), and so many
+of them brought to their end by a keeper of the next boot. `--state SCENARIO/LABEL` plays one state and shows its log.
 """
 
 import json
@@ -75,8 +75,8 @@ class PowerSlot(Slot):
         self.said_before = said
         return list(enumerate_states(start, ops, MOST_DROPPED))
 
-    def cut(self, name: str, *, checked: int, recovered: int, seed: int) -> Summary:
-        """Check so many states of a scenario, and recover so many of those."""
+    def cut(self, name: str, *, checked: int, recovered: int, seed: int, most_bad: int | None = None) -> Summary:
+        """Check so many states of a scenario, and recover so many of those; a few bad ones may be enough."""
         started = time.monotonic()
         states = self.record(name)
         summary = Summary(name, self.operations, len(states))
@@ -88,6 +88,8 @@ class PowerSlot(Slot):
             wrong = self._play(name, disk, state, recover=id(state) in to_recover)
             if wrong:
                 summary.bad.append(f"make power STATE={name}/{state.label}   # {wrong[0][-600:]}")
+                if len(summary.bad) == most_bad:
+                    break
         summary.checked, summary.recovered = len(chosen), len(to_recover)
         summary.seconds = time.monotonic() - started
         return summary
@@ -126,9 +128,11 @@ def play_one(slot: PowerSlot, text: str) -> int:
 
 
 def answer(slot: PowerSlot, line: str) -> dict[str, Any]:
-    name, checked, recovered, seed = line.split()
+    name, *words = line.split()
+    checked, recovered, seed, *most_bad = map(int, words)
     try:
-        return slot.cut(name, checked=int(checked), recovered=int(recovered), seed=int(seed)).__dict__
+        most = most_bad[0] if most_bad else None
+        return slot.cut(name, checked=checked, recovered=recovered, seed=seed, most_bad=most).__dict__
     except Exception as error:  # noqa: BLE001 - whoever asked has to hear of it
         return {"scenario": name, "problem": f"{type(error).__name__}: {error}"}
 
