@@ -46,7 +46,7 @@ check-shape: .venv
 	@said=$$($(BIN)/pytest tests/architecture 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 bench: .venv
-	@$(BIN)/hive bench ledger
+	@$(BIN)/hive bench ledger --at-once 32
 
 format: .venv
 	@$(BIN)/ruff check --quiet --fix-only
