@@ -5,7 +5,13 @@ import sys
 
 from hivekeeper.api import AnotherKeeperError, Coordinator, Task
 
-ORDER = 'mkdir -p outputs && echo "$HIVE_TASK began" >> marks && sleep {seconds} && echo done > outputs/{name}.md'
+# It promises a file, so it begins in an empty directory of its own; a script of yours would be "$HIVE_ROOT/script.sh".
+ORDER = """\
+mkdir outputs
+echo "$HIVE_TASK began" >> "outputs/$HIVE_TASK.md"
+sleep {seconds}
+echo "$HIVE_TASK done" >> "outputs/$HIVE_TASK.md"
+"""
 
 
 def main(directory: str, seconds: str) -> int:
@@ -13,14 +19,9 @@ def main(directory: str, seconds: str) -> int:
     try:
         with Coordinator("orders", directory) as coordinator:
             coordinator.add(
-                Task("order_1", ORDER.format(name="order_1", seconds=0), output="outputs/order_1.md"),
-                Task("order_2", ORDER.format(name="order_2", seconds=seconds), output="outputs/order_2.md"),
-                Task(
-                    "order_3",
-                    ORDER.format(name="order_3", seconds=0),
-                    after=["order_2"],
-                    output="outputs/order_3.md",
-                ),
+                Task("order_1", ORDER.format(seconds=0), output="outputs/order_1.md"),
+                Task("order_2", ORDER.format(seconds=seconds), output="outputs/order_2.md"),
+                Task("order_3", ORDER.format(seconds=0), after=["order_2"], output="outputs/order_3.md"),
             )
             complete = coordinator.keep()
             print(json.dumps(coordinator.ledger(), indent=2))

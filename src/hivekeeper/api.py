@@ -1,8 +1,8 @@
 """The ledger for people who write their own coordinator: a page of Python that survives its own death.
 
     with Coordinator("orders", directory) as coordinator:
-        coordinator.add(Task("one", ["python", "one.py"], output="outputs/one.md"))
-        coordinator.add(Task("two", ["python", "two.py"], after=["one"]))
+        coordinator.add(Task("one", ["python", "/srv/orders/one.py"], output="outputs/one.md"))
+        coordinator.add(Task("two", 'python "$HIVE_ROOT/two.py"', after=["one"]))
         coordinator.keep()
 
 Whoever enters holds the coordinator's lease; a second one gets `AnotherKeeperError` and touches nothing. Adding a task
@@ -11,15 +11,16 @@ what is complete never runs again, what still runs is adopted, the order holds.
 """
 
 import shlex
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from hivekeeper.commands.convoys import archive_convoy
-from hivekeeper.commands.plans import submit_plan
+from hivekeeper.commands.plans import add_tasks
 from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
-from hivekeeper.domain.plan import Limits, PlanSpec, TaskSpec
+from hivekeeper.domain.plan import Limits, TaskSpec
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import AnotherKeeperError, InputError
 from hivekeeper.keeper.keeper import Hive, Keeper, open_hive
@@ -31,7 +32,11 @@ __all__ = ["AnotherKeeperError", "Coordinator", "Limits", "Task"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A command to run once, in the coordinator's directory; `output` is the file it promises to write."""
+    """A command to run once, in the coordinator's directory, which $HIVE_ROOT names.
+
+    One that promises an `output` runs in an empty directory of its own instead, and the file is collected from there
+    into the coordinator's: so it names everything else by absolute paths or through $HIVE_ROOT.
+    """
 
     id: str
     command: Sequence[str] | str
@@ -70,7 +75,7 @@ class Coordinator:
         self._opened.close()
 
     def add(self, *tasks: Task) -> int:
-        """Ask for tasks; those known already are left as they are. Tell how many are new."""
+        """Ask for tasks and tell how many are new; those known already stay as they are, warning where they differ."""
         specs = []
         for task in tasks:
             if not is_task_id(task.id):
@@ -80,14 +85,17 @@ class Coordinator:
                 id=task.id,
                 command=command,
                 after=tuple(task.after),
-                output=task.output,
+                outputs=(task.output,) if task.output else (),
                 attempts=task.attempts,
                 idempotent=task.idempotent,
                 limits=task.limits,
             )
             specs.append(spec)
         with self._opened.ledger.write(self._kept.authority) as tx:
-            return submit_plan(tx, PlanSpec(self.pipeline, tuple(specs))).added
+            submitted = add_tasks(tx, self.pipeline, specs)
+        for sentence in submitted.unchanged_because:
+            warnings.warn(sentence, stacklevel=2)
+        return submitted.added
 
     def keep(self) -> bool:
         """Dispatch, watch and record until everything has ended; tell whether all of it is complete."""

@@ -40,14 +40,39 @@ class Places:
         """One directory a run: claim, output, exit."""
         return self.hive / "runs"
 
+    @property
+    def walls(self) -> Path:
+        """What the self-test of the walls found."""
+        return self.hive / "walls.json"
+
     def mirror(self, repo: str) -> Path:
-        """Place the hive's own copy of a repository."""
+        """Place the hive's own copy of a repository, with all that workers made: no worker can read it."""
         return self.hive / "repos" / f"{repo}.git"
 
+    def public(self, repo: str) -> Path:
+        """Place what has landed in a repository and its history, which is what workers may read."""
+        return self.hive / "public" / f"{repo}.git"
+
+    def pool(self, repo: str) -> Path:
+        """Place clones nobody has used, each with a boot and a number behind this name."""
+        return self.hive / "pool" / repo
+
+    def cache(self, repo: str) -> Path:
+        """Place what a repository's setup made, by the hash of its lock files."""
+        return self.hive / "caches" / repo
+
+    def prompt(self, digest: str) -> Path:
+        """Place what a worker is told."""
+        return self.hive / "prompts" / f"{digest}.md"
+
     def sandbox(self, task: str, attempt: int) -> Path:
-        """Place a worker's clone."""
+        """Place a worker's room: `work` is its clone, beside it `home` and `tmp`."""
         return self.hive / "sandboxes" / f"{task}.{attempt}"
 
+    def kept(self, task: str, attempt: int) -> Path:
+        """Place what an attempt without a repository left of its outputs."""
+        return self.hive / "kept" / f"{task}.{attempt}"
+
     def gate(self, task: str, attempt: int) -> Path:
-        """Place a candidate laid out for its gate."""
+        """Place the room of a candidate's gate: `work` is its tree, beside it `home` and `tmp`."""
         return self.hive / "gates" / f"{task}.{attempt}"

@@ -228,6 +228,7 @@ def _samples(cls: type[Body]) -> Iterator[Body]:
         list[str]: [["name"]],
         dict[str, str]: [{}],
         dict[str, Any]: [{}],
+        dict[str, list[str]] | None: [{}, None],
     }
     made: list[dict[str, Any]] = [{}]
     for name, hint in _hints(cls).items():

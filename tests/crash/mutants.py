@@ -11,14 +11,13 @@ from pathlib import Path
 from hivekeeper.domain import attempt
 from hivekeeper.domain import events as e
 from hivekeeper.domain import project as projection
-from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
-from hivekeeper.domain.run import Alive, Ending, Unclaimed
+from hivekeeper.domain.rows import RunRow, TaskRow
+from hivekeeper.domain.run import Alive, Ending, Order, Unclaimed
 from hivekeeper.git import orders
 from hivekeeper.keeper import lease
 from hivekeeper.loops import dispatcher, executor, merger
 from hivekeeper.runs import local, wrapper
 from hivekeeper.store import ledger, sqlite
-from hivekeeper.store.database import Connection
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,11 @@ def act_before_intent() -> None:
         from hivekeeper.store import queries  # noqa: PLC0415
 
         with self._ledger.read() as connection:
-            ready = [task for task in queries.list_ready_tasks(connection, 1) if not task.repo]
+            ready = [task for task in queries.list_ready_tasks(connection, 2) if not task.has_room]
         for task in ready:
-            order = self._order(task, task.attempts + 1, "agent", f"{task.key}.{task.attempts + 1}.agent", {})
+            number, root = task.attempts + 1, str(self._places.root)
+            environment = {"HIVE_CONVOY": task.convoy, "HIVE_TASK": task.id, "HIVE_ATTEMPT": str(number)}
+            order = Order(f"{task.key}.{number}.agent", "agent", ("sh", "-c", task.command), root, environment, {})
             runs = local.LocalRuns(self._places.runs, "early")
             runs.start(order)
             while isinstance(runs.look(order.run), Unclaimed | Alive):
@@ -112,13 +113,13 @@ def release_anybodys() -> None:
 def believe_exit_codes() -> None:
     """Take exit code 0 for success, without a look at what was made."""
 
-    def believe(
-        self: dispatcher.Dispatcher, connection: Connection, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow]
-    ) -> dispatcher.Proven:
-        del self, connection, attempt, runs
-        return dispatcher.Proven(output=task.output)
+    def believe(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str) -> attempt.Step:
+        agents = [run for run in runs if run.kind == "agent"]
+        return attempt.Judge() if agents and agents[-1].succeeded else decide(task, runs, kinds, boot_id=boot_id)
 
-    dispatcher.Dispatcher._look_at_work = believe  # type: ignore[method-assign]  # noqa: SLF001
+    decide = attempt.decide_step
+    attempt.decide_step = believe
+    dispatcher.Dispatcher._look_at_work = lambda self, work: dispatcher.Proven(output=work.task.output)  # type: ignore[method-assign]  # noqa: ARG005, SLF001
 
 
 def move_refs_unsynced() -> None:
@@ -136,8 +137,8 @@ def trust_old_boots() -> None:
     """Judge what an agent made before the machine restarted, as if it had been kept at once."""
     decide = attempt.decide_step
 
-    def careless(task: TaskRow, runs: Sequence[RunRow], *, boot_id: str) -> attempt.Step:
-        return decide(task, [replace(run, boot_id=boot_id) for run in runs], boot_id=boot_id)
+    def careless(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str) -> attempt.Step:
+        return decide(task, [replace(run, boot_id=boot_id) for run in runs], kinds, boot_id=boot_id)
 
     attempt.decide_step = careless
 

@@ -10,16 +10,18 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import apsw
 import pytest
 
+from hivekeeper.commands import work as attempt_orders
 from hivekeeper.commands.tasks import cancel_task, retry_task
 from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, TaskState
 from hivekeeper.errors import StaleEpochError
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.runs import wrapper
-from hivekeeper.store import queries, sqlite
-from hivekeeper.store.database import load_migrations
+from hivekeeper.store import queries
 from tests.crash.stage import ME, Stage
 
 Act = Callable[[Stage], None]
@@ -64,7 +66,7 @@ def resubmit(stage: Stage) -> None:
 def submitted(stage: Stage) -> None:
     stage.make_hive()
     stage.submit(
-        stage.task("a", output="a.txt"),
+        stage.task("a", outputs=("a.txt",)),
         stage.task("b", after=("a",), idempotent=True),
         stage.task("c", idempotent=True),
     )
@@ -95,7 +97,7 @@ def start_and_leave(stage: Stage) -> None:
 def dispatched_slowly(stage: Stage) -> None:
     stage.make_hive()
     command = stage.task("a").command
-    stage.submit(stage.task("a", command=f"{command} && sleep 0.2 && echo a > a.txt", output="a.txt"))
+    stage.submit(stage.task("a", command=f"{command} && sleep 0.2 && echo a > a.txt", outputs=("a.txt",)))
     step_once(stage)
 
 
@@ -114,7 +116,7 @@ def lying(stage: Stage) -> None:
     stage.make_repository()
     stage.make_hive()
     stage.submit(
-        stage.task("a", command=stage.mark, output="a.txt", attempts=2),
+        stage.task("a", command=stage.mark, outputs=("a.txt",), attempts=2),
         stage.task("b", command=stage.mark, repo=True, attempts=1),
         repos=(stage.repo(),),
     )
@@ -311,10 +313,22 @@ def follow_frozen(stage: Stage) -> None:
 
 
 def old_schema(stage: Stage) -> None:
-    """A ledger as the first release wrote it, with a history and an open run."""
+    """A ledger of the first release's schema, with a history and an open run; runs had no rooms then."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "load_migrations", lambda: load_migrations()[:1])
+        patch.setattr(attempt_orders, "make_rooms", lambda *_: None)
         dispatched(stage)
+    downgrade(stage.hive / ".hive" / "ledger.db")
+
+
+def downgrade(path: Path) -> None:
+    """Take away what later migrations added."""
+    connection = apsw.Connection(str(path))
+    added = ("task.details", "repo.details", "convoy.accept", "attempt.start", "run.rooms")
+    columns = [f"ALTER TABLE {table} DROP COLUMN {name}" for table, name in (each.split(".") for each in added)]
+    tables = [f"DROP TABLE {table}" for table in ("task_prompt", "cursor", "checkpoint")]
+    for statement in (*columns, *tables, "DROP INDEX event_by_subject", "PRAGMA user_version = 1"):
+        connection.execute(statement)
+    connection.close()
 
 
 def migrate(stage: Stage) -> None:
@@ -326,7 +340,7 @@ def restored(stage: Stage) -> None:
     """An older copy of the ledger put back after more had been done: the world knows more than the ledger."""
     stage.make_repository()
     stage.make_hive()
-    tasks = (stage.task("a", output="a.txt"), stage.task("b", after=("a",), repo=True), stage.task("c", repo=True))
+    tasks = (stage.task("a", outputs=("a.txt",)), stage.task("b", after=("a",), repo=True), stage.task("c", repo=True))
     stage.submit(*tasks, repos=(stage.repo(),))
     play_until(stage, has_landed)
     ledger = stage.hive / ".hive" / "ledger.db"
@@ -340,7 +354,7 @@ def restored(stage: Stage) -> None:
 def wrap(stage: Stage) -> None:
     """Be the wrapper of an intended run, in place of the nursery."""
     with stage.ledger() as ledger, ledger.read() as connection:
-        row = queries.list_open_runs(connection)[0]
+        row = next(run for run in queries.list_open_runs(connection) if run.kind == "agent")
         hive = connection.rows("SELECT hive FROM head")[0][0]
     environment = {"PATH": os.environ["PATH"], "HIVE_RUN": f"{hive}/{row.id}", **json.loads(row.environment)}
     request: dict[str, object] = {

@@ -9,6 +9,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from hivekeeper.clock import SystemClock
@@ -42,7 +43,7 @@ class Stage:
         # Outside what a power cut can touch: a line for every agent that truly began, and for all that was promised.
         self.said = root.with_name(f"{root.name}.said")
         self.copy = root / "copy.db"  # of a ledger, from before more was done
-        self.settings = Settings(workers=2)
+        self.settings = Settings(workers=2, level="limits", pool=0)
 
     def make_hive(self) -> None:
         (self.hive / ".hive").mkdir(parents=True, exist_ok=True)
@@ -179,7 +180,7 @@ class Stage:
 
     def archive(self) -> None:
         """Archive what is complete, as the janitor does after a while."""
-        self.settings = Settings(workers=2, archive_after_s=1e-6)
+        self.settings = replace(self.settings, archive_after_s=1e-6)
         with self.keeper() as keeper:
             self.play(keeper, lambda: self._is_archived(keeper))
 

@@ -18,7 +18,7 @@ from hivekeeper.store.ledger import read_head
 from hivekeeper.store.sqlite import reading_only
 from tests.scenarios.conftest import Repository, Stage
 
-USES_OF_SANDBOX = 8  # at least as many as there are tests that ask for one
+USES_OF_SANDBOX = 14  # at least as many as there are tests that ask for one
 
 
 class Patient:
@@ -62,10 +62,20 @@ class Patient:
         assert found is not None
         return found
 
-    def git(self, *arguments: str) -> str:
-        """Do something in the mirror."""
-        argv = ("git", "--git-dir", str(self.places.mirror("app")), *arguments)
+    def git(self, *arguments: str, public: bool = False) -> str:
+        """Do something in the mirror, or in the public repository."""
+        place = self.places.public if public else self.places.mirror
+        argv = ("git", "--git-dir", str(place("app")), *arguments)
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(self, *, parent: str = "refs/heads/main", public: bool = False) -> str:
+        """Make a commit that no ref holds."""
+        who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
+        return self.git(*who, "commit-tree", "-p", parent, "-m", "more", f"{parent}^{{tree}}", public=public)
+
+    def share(self) -> None:
+        """Have the public repository hold what the mirror's branch does."""
+        self.git("fetch", "--quiet", str(self.places.mirror("app")), "+refs/heads/main:refs/heads/main", public=True)
 
 
 def list_wrong(report: Report) -> list[Finding]:
@@ -86,7 +96,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     # Copied while its worker waits for its end, so that nothing in a copy is newer than the begin of the snapshot.
     sandbox = stage.hive.places.sandbox("work/B", 1)
-    stage.step_until((sandbox / "b").exists)
+    stage.step_until((sandbox / "work" / "b").exists)
     with (directory / "end").open("w"):
         for number in range(USES_OF_SANDBOX):
             shutil.copytree(sandbox, directory / "sandboxes" / str(number))

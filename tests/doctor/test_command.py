@@ -32,7 +32,7 @@ def test_a_hive_without_a_finding_ends_with_0_and_says_what_was_looked_at(patien
     if "MiB are free →" not in said:  # that much is for whoever runs the tests to free
         assert code == 0
         assert "Nothing is wrong with this hive." in said
-    assert "held by limits" in said
+    assert "workers are kept apart by" in said
 
 
 def test_what_is_wrong_comes_first_with_what_to_type(patient: Patient) -> None:

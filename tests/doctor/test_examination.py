@@ -11,12 +11,13 @@ import apsw
 import pytest
 
 from hivekeeper.commands.plans import add_task
-from hivekeeper.doctor.findings import Check, Finding, Level
-from hivekeeper.doctor.machine import decide_room
+from hivekeeper.doctor.findings import Check, Finding, Level, decide_exit_code
+from hivekeeper.doctor.machine import decide_room, judge_walls
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import RunState
 from hivekeeper.keeper.keeper import Keeper, open_hive
 from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.sandbox import walls
 from hivekeeper.store import queries
 from hivekeeper.store.replay import encode_state, rebuilt
 from hivekeeper.store.sqlite import reading_only
@@ -300,9 +301,30 @@ def test_a_process_of_another_hive_is_none_of_ours(patient: Patient) -> None:
 def test_an_open_attempts_sandbox_that_is_gone_is_lost_work(patient: Patient) -> None:
     patient.sql("UPDATE attempt SET sandbox = 'PRESENT', state = 'WORKING', ended_at = NULL WHERE task = 'work/B'")
     patient.sql("DELETE FROM run WHERE task = 'work/B' AND kind IN ('snapshot', 'remove')")
+    patient.places.sandbox("work/B", 1).mkdir()  # a room without the clone
     found = _find(patient, Check.SANDBOXES)
     assert (found.level, found.fix) == (Level.FAIL, None)
     assert "was not kept" in found.what
+
+
+@pytest.mark.parametrize("end", ["0badb007.1", "{boot}.1.new"])
+def test_clones_made_ahead_that_are_of_no_use_are_told_and_left_to_the_keeper(patient: Patient, end: str) -> None:
+    boot = read_boot_id()[:8]
+    left = Path(f"{patient.places.pool('app')}.{end.format(boot=boot)}")
+    for path in (left, Path(f"{patient.places.pool('app')}.{boot}.2")):
+        path.mkdir(parents=True)
+    (found,) = (finding for finding in patient.examine().findings if finding.check is Check.POOL)
+    assert found.what == "1 clones are ready, 1 are unfinished or of another boot: the next keeper removes them"
+    assert patient.find_wrong() == []
+    _keep_until(patient, lambda: not left.exists())
+
+
+def test_what_a_task_made_without_a_merge_queue_stays_where_it_was_kept(patient: Patient) -> None:
+    kept = patient.git("rev-parse", "refs/hive/attempts/work/B/1")
+    patient.sql("UPDATE task SET state = 'COMPLETE', commit_id = ? WHERE key = 'work/B'", kept)
+    assert Check.MIRRORS not in {finding.check for finding in patient.find_wrong()}
+    patient.sql("UPDATE task SET commit_id = ? WHERE key = 'work/B'", patient.commit())
+    assert "1 COMPLETE tasks are not on a branch" in _find(patient, Check.MIRRORS).what
 
 
 def test_a_removed_mirror_is_found(patient: Patient) -> None:
@@ -319,9 +341,8 @@ def test_an_integration_branch_that_was_moved_back_is_found_with_what_it_has_los
 
 
 def test_an_integration_branch_that_is_ahead_of_the_ledger_is_well(patient: Patient) -> None:
-    who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
-    commit = patient.git(*who, "commit-tree", "-p", "refs/heads/main", "-m", "more", "refs/heads/main^{tree}")
-    patient.git("update-ref", "refs/heads/main", commit)
+    patient.git("update-ref", "refs/heads/main", patient.commit())
+    patient.share()
     assert patient.find_wrong() == []
 
 
@@ -331,10 +352,17 @@ def test_an_integration_branch_that_is_gone_is_found(patient: Patient) -> None:
 
 
 def test_a_missing_object_is_found(patient: Patient) -> None:
-    tree = patient.git("rev-parse", "refs/heads/main^{tree}")
+    tree = patient.git("rev-parse", "refs/hive/attempts/work/B/1^{tree}")
     (patient.places.mirror("app") / "objects" / tree[:2] / tree[2:]).unlink()
-    assert any("is damaged" in finding.what for finding in patient.find_wrong())
+    assert "is damaged" in _only(patient, Check.MIRRORS, Level.FAIL).what
     assert patient.exit_code() == 1
+
+
+def test_a_missing_object_that_the_mirror_borrows_is_found_for_both(patient: Patient) -> None:
+    first = patient.git("rev-parse", "refs/hive/source/main")
+    (patient.places.public("app") / "objects" / first[:2] / first[2:]).unlink()
+    found = [finding for finding in patient.find_wrong() if "is damaged" in finding.what]
+    assert [finding.check for finding in found] == [Check.MIRRORS, Check.PUBLIC]
 
 
 def test_an_attempts_ref_that_is_gone_while_it_waits_to_land_is_found(patient: Patient) -> None:
@@ -345,22 +373,23 @@ def test_an_attempts_ref_that_is_gone_while_it_waits_to_land_is_found(patient: P
 
 
 def test_refs_of_attempts_nobody_knows_are_named_together_and_kept(patient: Patient) -> None:
-    unknown = ("refs/hive/attempts/work/A/7", "refs/hive/attempts/work/Z/1", "refs/hive/attempts/strange")
-    for ref in unknown:
+    unknown = ("attempts/work/A/7", "attempts/work/Z/1", "attempts/strange", "rest/work/Z/1", "saves/work/Z/1/000001")
+    unknown = tuple(f"refs/hive/{name}" for name in unknown)
+    for ref in (*unknown, "refs/hive/rest/work/A/1", "refs/hive/saves/work/A/1/000001"):
         patient.git("update-ref", ref, "refs/heads/main")
     found = _only(patient, Check.MIRRORS, Level.WARN)
-    assert found.what.startswith("3 refs of ")
+    assert found.what.startswith("5 refs of ")
     assert all(ref in found.what for ref in unknown)
-    assert "refs/hive/attempts/work/A/1" not in found.what
+    assert "work/A/1" not in found.what
     assert found.advice.startswith("Leave it")
     assert "git --git-dir" in found.advice
     assert patient.mend().done == ()
     assert all(patient.git("rev-parse", ref) for ref in unknown)
 
 
-@pytest.mark.parametrize("name", ["other.git", "other.git.new"])
+@pytest.mark.parametrize("name", ["repos/other.git", "repos/other.git.new", "public/other.git"])
 def test_a_mirror_no_repository_has_is_found_and_kept(patient: Patient, name: str) -> None:
-    path = patient.places.mirror("app").with_name(name)
+    path = patient.places.hive / name
     path.mkdir()
     found = _only(patient, Check.MIRRORS, Level.WARN)
     assert str(path) in found.what
@@ -377,6 +406,29 @@ def test_a_log_of_sqlite_that_has_grown_is_found(patient: Patient) -> None:
         assert "has grown to 65 MiB" in _only(patient, Check.WAL, Level.WARN).what
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("level", "why", "sentence"),
+    [
+        (walls.Level.NAMESPACES, "", "workers are kept apart by namespaces (bubblewrap)"),
+        (walls.Level.LIMITS, "bwrap is not there", "workers are kept apart by limits only: bwrap is not there"),
+    ],
+)
+def test_what_keeps_workers_apart_is_said_with_the_reason_when_it_is_not_the_best(
+    level: walls.Level, why: str, sentence: str
+) -> None:
+    found = judge_walls(walls.Walls(level, why, "/home"), None)
+    assert (found.level, found.what) == (Level.OK, sentence)
+
+
+@pytest.mark.parametrize("require", ["landlock", "namespaces"])
+def test_weaker_walls_than_the_settings_require_are_something_needed_that_is_not_there(require: str) -> None:
+    found = judge_walls(walls.Walls(walls.Level.LIMITS, "bwrap is not there", "/home"), require)
+    assert (found.check, found.level) == (Check.WORKERS, Level.FAIL)
+    assert f"requires {require}, and workers are kept apart by limits only: bwrap is not there." in found.what
+    assert decide_exit_code([found]) == 5
+    assert judge_walls(walls.Walls(walls.Level(require), "", "/home"), require).level is Level.OK
 
 
 @pytest.mark.parametrize(

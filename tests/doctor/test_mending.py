@@ -75,6 +75,14 @@ def test_a_lock_git_left_in_the_mirror_is_removed(patient: Patient, name: str) -
     _mends(patient, path)
 
 
+@pytest.mark.parametrize("name", ["packed-refs.lock", "refs/heads/main.lock", "objects/pack/tmp_pack_Xa81bc"])
+def test_a_lock_git_left_in_the_public_repository_is_removed(patient: Patient, name: str) -> None:
+    path = patient.places.public("app") / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    _mends(patient, path)
+
+
 def test_half_received_objects_are_removed_as_a_whole(patient: Patient) -> None:
     path = patient.places.mirror("app") / "objects" / "tmp_objdir-incoming-Xa81bc"
     (path / "17").mkdir(parents=True)
@@ -82,9 +90,11 @@ def test_half_received_objects_are_removed_as_a_whole(patient: Patient) -> None:
     _mends(patient, path)
 
 
-def test_a_mirror_whose_making_was_cut_off_is_removed(patient: Patient) -> None:
-    _mends(patient, _begin_mirror(patient))
+@pytest.mark.parametrize("kind", ["repos", "public"])
+def test_a_mirror_whose_making_was_cut_off_is_removed(patient: Patient, kind: str) -> None:
+    _mends(patient, _begin_mirror(patient, kind))
     assert patient.places.mirror("app").is_dir()
+    assert patient.places.public("app").is_dir()
 
 
 def test_a_mirror_that_may_be_in_the_making_stays(patient: Patient) -> None:
@@ -96,19 +106,11 @@ def test_a_mirror_that_may_be_in_the_making_stays(patient: Patient) -> None:
         lingering.end()
 
 
-def _begin_mirror(patient: Patient) -> Path:
-    draft = patient.places.mirror("app").with_name("app.git.new")
+def _begin_mirror(patient: Patient, kind: str = "repos") -> Path:
+    draft = patient.places.hive / kind / "app.git.new"
     (draft / "refs").mkdir(parents=True)
     (draft / "HEAD").write_text("ref: refs/heads/main\n")
     return draft
-
-
-@pytest.mark.parametrize("name", ["sandboxes/work/B.1.index", "sandboxes/work/B.1.index.lock", "gates/work/A.1.index"])
-def test_an_index_left_beside_a_sandbox_is_removed(patient: Patient, name: str) -> None:
-    path = patient.places.hive / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    _mends(patient, path)
 
 
 def test_the_lock_file_the_kernel_locks_stays(patient: Patient) -> None:
@@ -177,14 +179,35 @@ def test_a_sandbox_that_came_back_is_removed_since_its_work_is_kept(patient: Pat
 
 def test_a_gate_that_came_back_is_removed(patient: Patient) -> None:
     gate = patient.places.gate("work/A", 1)
-    gate.mkdir(parents=True)
-    (gate / "a").write_text("a\n")
+    (gate / "work").mkdir(parents=True)
+    (gate / "work" / "a").write_text("a\n")
+    (gate / "index").touch()
     _mends(patient, gate)
 
 
-def test_a_sandbox_somebody_has_worked_in_since_is_never_removed(patient: Patient, sandbox_of_b: Path) -> None:
-    new = sandbox_of_b / "deep" / "new"
-    new.parent.mkdir()
+def test_what_the_hive_itself_writes_into_a_room_makes_no_doubt(patient: Patient, sandbox_of_b: Path) -> None:
+    for name in ("base", "index", "index.lock", "ignored", "rest.tar", "save", "save.paths"):
+        (sandbox_of_b / name).write_text("written by the snapshot\n")
+    _mends(patient, sandbox_of_b)
+
+
+def test_a_sandbox_of_which_a_snapshot_could_not_keep_everything_is_never_removed(
+    patient: Patient, sandbox_of_b: Path
+) -> None:
+    # The tables are changed to plant it, so nothing at all is mended; the finding itself has to be right as well.
+    patient.sql("UPDATE run SET reason = 'not kept: big' WHERE task = 'work/B' AND kind = 'snapshot'")
+    (found,) = (finding for finding in patient.find_wrong() if finding.check is Check.SANDBOXES)
+    assert f"{sandbox_of_b} belongs to no attempt that needs it, and is not removed" in found.what
+    assert "its snapshot said: not kept: big" in found.what
+    assert found.fix is None
+
+
+@pytest.mark.parametrize("place", ["deep", "work", "work/index", "home", "tmp"])
+def test_a_sandbox_somebody_has_worked_in_since_is_never_removed(
+    patient: Patient, sandbox_of_b: Path, place: str
+) -> None:
+    new = sandbox_of_b / place / "index"
+    new.parent.mkdir(exist_ok=True)
     new.write_text("the only copy\n")
     os.utime(new, (0, 0))
     _refuses(patient, sandbox_of_b, "was written after its snapshot")
@@ -194,7 +217,7 @@ def test_a_sandbox_somebody_has_worked_in_since_is_never_removed(patient: Patien
 def test_a_sandbox_somebody_has_put_a_link_to_a_directory_into_is_never_removed(
     patient: Patient, sandbox_of_b: Path
 ) -> None:
-    (sandbox_of_b / "link").symlink_to(".git", target_is_directory=True)
+    (sandbox_of_b / "work" / "link").symlink_to(".git", target_is_directory=True)
     _refuses(patient, sandbox_of_b, "link was written after its snapshot began")
 
 
@@ -203,7 +226,7 @@ def test_a_sandbox_somebody_has_worked_in_while_its_snapshot_was_made_is_not_pro
 ) -> None:
     # The tables are changed to plant it, so nothing at all is mended; the finding itself has to be right as well.
     patient.sql("UPDATE run SET ended_at = '9999-01-01T00:00:00.000000Z' WHERE kind = 'snapshot'")
-    (sandbox_of_b / "new").write_text("the only copy\n")
+    (sandbox_of_b / "work" / "new").write_text("the only copy\n")
     (found,) = (finding for finding in patient.find_wrong() if finding.check is Check.SANDBOXES)
     assert "new was written after its snapshot began" in found.what
     assert found.fix is None

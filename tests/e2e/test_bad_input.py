@@ -64,11 +64,74 @@ def test_outside_a_hive_every_command_says_how_to_make_one(tmp_path: Path, shell
         assert "hive init" in shell.hive(*arguments, code=2, cwd=tmp_path)
 
 
-def test_a_changed_task_is_refused_and_the_rest_of_the_plan_with_it(shell: Shell) -> None:
+def test_of_a_changed_plan_what_is_new_is_added_and_what_stays_is_told(shell: Shell) -> None:
     shell.hive("convoy", "submit", shell.plan("convoy: c\n" + TASK))
     changed = shell.plan("convoy: c\ntasks:\n  - {id: A, command: 'false'}\n  - {id: B, command: 'true'}\n")
-    assert "with another command" in shell.hive("convoy", "submit", changed, code=2)
-    assert shell.json("convoy", "ls")[0]["tasks"] == 1
+    told = "Task 'A' is already here with another command; it stays as it was. Give the new one another id."
+    said = shell.hive("convoy", "submit", changed).splitlines()
+    assert said == ["Convoy c: 1 new tasks, 1 known already. Nobody keeps this hive; type: hive up", told]
+    again = shell.json("convoy", "submit", changed)
+    assert again == {"convoy": "c", "added": 0, "known": 2, "unchanged_because": [told]}
+    assert told in shell.hive("task", "add", "c", "A", "--command", "false", code=2)
+    assert shell.json("convoy", "ls")[0]["tasks"] == 2
+
+
+def test_a_repository_elsewhere_is_not_looked_for_on_this_disk(shell: Shell) -> None:
+    plan = shell.plan("convoy: c\nrepos: {r: {url: 'git@host.invalid:r.git'}}\n" + TASK)
+    assert shell.json("convoy", "submit", plan)["added"] == 1
+
+
+def test_a_prompt_for_a_runner_that_the_hive_does_not_have_is_refused(shell: Shell) -> None:
+    plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: x, runner: scriptd}\n")
+    assert "plan.yaml:3: unknown runner 'scriptd'" in shell.hive("run", plan, code=2)
+    (shell.root / "hive.toml").write_text("[runners.mine]\ncommand = 'cat'\n")
+    plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: x, runner: mine}\n")
+    assert shell.json("convoy", "submit", plan)["added"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((), "Task 'A' has neither a command nor a prompt."),
+        (("--command", "x", "--prompt", "y"), "Task 'A' has both a command and a prompt."),
+        (("--prompt", "y"), "Task 'A' has a prompt but no runner."),
+        (("--prompt", "y", "--runner", "scriptd"), "Did you mean 'scripted'?"),
+        (("--prompt", "@nowhere.md", "--runner", "scripted"), "nowhere.md: there is no such file"),
+        (("--command", "x", "--runner", "scripted"), "It takes no runner."),
+        (("--command", "x", "--output", "../x"), "Task 'A' cannot promise '../x'."),
+        (("--command", "x", "--output", "x", "--output", "./x"), "promises ./x"),
+        (("--command", "x", "--path", "src"), "Task 'A' has paths but no repository."),
+    ],
+)
+def test_a_task_that_cannot_be_is_not_added(shell: Shell, options: tuple[str, ...], sentence: str) -> None:
+    assert sentence in shell.hive("task", "add", "c", "A", *options, code=2)
+    assert shell.json("convoy", "ls") == []
+
+
+def test_a_task_with_a_prompt_from_a_file_and_two_outputs_is_added(shell: Shell) -> None:
+    (shell.root / "prompt.md").write_text("Mind the clock.\n")
+    options = ("--prompt", "@prompt.md", "--runner", "scripted", "--output", "a.md", "--output", "b.md")
+    assert "c/A is added." in shell.hive("task", "add", "c", "A", *options)
+    assert "was there already" in shell.hive("task", "add", "c", "A", *options)
+    assert "another prompt" in shell.hive("task", "add", "c", "A", "--prompt", "x", *options[2:], code=2)
+
+
+@pytest.mark.parametrize("agents", ["0", "1001", "many"])
+def test_a_hive_for_no_number_of_agents_is_not_made(shell: Shell, tmp_path: Path, agents: str) -> None:
+    assert "--agents" in shell.hive("init", str(tmp_path / "new"), "--agents", agents, code=2)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_hive_for_twelve_agents_has_their_settings_and_keeps_those_it_has(shell: Shell, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    said = shell.hive("init", str(new), "--agents", "12").splitlines()
+    assert said[1].startswith("hive.toml is for 10–20 agents: ")
+    written = (new / "hive.toml").read_text()
+    assert "workers = 12 " in written
+    shell.hive("init", str(new), "--agents", "12")
+    shell.hive("init", str(new))
+    assert "is there already and stays as it is" in shell.hive("init", str(new), "--agents", "3", code=2)
+    assert (new / "hive.toml").read_text() == written
 
 
 def test_unknown_tasks_and_convoys_are_answered_with_the_nearest(shell: Shell) -> None:

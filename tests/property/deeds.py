@@ -77,7 +77,7 @@ def _deeds(*options: tuple[str, Callable[[Transaction], object], Comes | None]) 
 
 def dispatch(tx: Transaction, task: TaskRow) -> None:
     """Give a task to a worker, as the dispatcher does."""
-    number = attempts.dispatch_task(tx, task)
+    number = attempts.dispatch_task(tx, task).number
     order = Order(f"{task.key}.{number}.agent", "agent", ("true",), "/", {}, {"wall_s": 1.5})
     assert runs.intend_run(tx, order, boot_id=BOOT, task=task.key, attempt=number, repo=task.repo)
     assert not runs.intend_run(tx, order, boot_id=BOOT, task=task.key, attempt=number, repo=task.repo)

@@ -49,14 +49,14 @@ class WatchedRuns(FakeRuns):
         self.accident = ""  # what befalls the next run: its wrapper dies "before" the command or "after" it
         self._ledger = ledger
 
-    def start(self, order: Order) -> None:
+    def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
         with self._ledger.read() as connection:
             row = queries.find_run(connection, order.run)
         assert row is not None, f"S1: {order.run} is started without an intent"
         assert row.state is RunState.INTENDED, f"{order.run} is started though it is {row.state}"
         assert row.kill_requested_at is None, f"{order.run} is started though its end was asked for"
         accident, known = self.accident, len(self.started)
-        super().start(order)
+        super().start(order, enclosed)
         if accident and len(self.started) > known:
             self.accident = ""
             self.lose(order.run)
@@ -85,7 +85,7 @@ class KeeperWorld:
         create_ledger(places.ledger)
         self.clock = FakeClock()
         self.ledger = RacedLedger(SqliteDatabase(places.ledger), self.clock)
-        self.hive = Hive(places, Settings(workers=WORKERS), self.ledger)
+        self.hive = Hive(places, Settings(workers=WORKERS, level="limits"), self.ledger)
         self.runs = WatchedRuns(self.clock, self.ledger)
         self.keeper = Keeper(self.hive, runs=self.runs)
         self.fenced: list[Keeper] = []

@@ -3,6 +3,10 @@
 What single facts lead to is in the tests of each decision; here each answer is acted upon and the next one asked for.
 """
 
+import json
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +15,8 @@ from hivekeeper.domain import attempt as a
 from hivekeeper.domain import merge as m
 from hivekeeper.domain.convoy import Outcome, decide_outcome, decide_swarm
 from hivekeeper.domain.names import attempt_run_id
-from hivekeeper.domain.rows import MergeRow, RunRow, TaskRow
-from hivekeeper.domain.states import MergeState, RunState, TaskState, may_move
+from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.states import MergeState, RepoState, RunState, TaskState, may_move
 from tests.property.budget import PATIENCE, tries
 
 pytestmark = PATIENCE
@@ -59,6 +63,15 @@ def make_task(*, repo: str | None, output: str | None, idempotent: bool) -> Task
     )  # fmt: skip
 
 
+def make_repo(details: dict[str, object]) -> RepoRow:
+    """Have a repository that is ready."""
+    ready: dict[str, Any] = dict.fromkeys(RepoRow.__slots__) | {"name": "r", "state": RepoState.READY}
+    return RepoRow(**ready | {"details": json.dumps(details)})
+
+
+SAID = st.just("said")
+MOST_RUNS = 4 * a.MAX_INFRASTRUCTURE_TRIES * 2  # every kind three times, some of them once more for every clone
+
 tasks = st.builds(
     make_task, repo=st.sampled_from([None, "r"]), output=st.sampled_from([None, "out.md"]), idempotent=st.booleans()
 )
@@ -67,14 +80,16 @@ tasks = st.builds(
 @given(task=tasks, data=st.data())
 @tries(400)
 def test_every_attempt_comes_to_a_verdict_and_its_agent_runs_once(task: TaskRow, data: st.DataObject) -> None:
+    details = data.draw(st.fixed_dictionaries({}, optional={"setup": SAID, "keep": st.just(["k"]), "backup": SAID}))
+    kinds = a.list_kinds(task, make_repo(details) if task.repo else None, data.draw(st.none() | st.just("c0ffee")))
     runs: list[RunRow] = []
     boots = iter(BOOTS)
     boot = next(boots)
-    for _ in range(2 * (2 * a.MAX_INFRASTRUCTURE_TRIES + 1)):
+    for _ in range(2 * MOST_RUNS):
         if data.draw(st.integers(0, 9)) == 0:
             boot = next(boots, boot)
-        step = a.decide_step(task, runs, boot_id=boot)
-        assert step == a.decide_step(task, tuple(runs), boot_id=boot), "the same facts, another answer"
+        step = a.decide_step(task, runs, kinds, boot_id=boot)
+        assert step == a.decide_step(task, tuple(runs), kinds, boot_id=boot), "the same facts, another answer"
         still_open = [run for run in runs if run.is_open]
         assert isinstance(step, a.WaitForRun) == bool(still_open), "it waits for what runs, and for nothing else"
         if isinstance(step, a.Intend):
@@ -83,7 +98,7 @@ def test_every_attempt_comes_to_a_verdict_and_its_agent_runs_once(task: TaskRow,
             assert attempt_run_id(TASK, 1, suffix) not in {run.id for run in runs}, "one id, one run"
             runs.append(make_run(step.kind, suffix, boot))
         elif not isinstance(step, a.WaitForRun):
-            see_that_it_is_fair(task, runs, step)
+            see_that_it_is_fair(task, kinds, runs, step)
             return
         if runs[-1].is_open:
             runs[-1] = data.draw(fates(runs[-1]))
@@ -93,20 +108,23 @@ def test_every_attempt_comes_to_a_verdict_and_its_agent_runs_once(task: TaskRow,
     pytest.fail(f"no verdict after {len(runs)} runs")
 
 
-def see_that_it_is_fair(task: TaskRow, runs: list[RunRow], verdict: a.Step) -> None:
+def see_that_it_is_fair(task: TaskRow, order: Sequence[str], runs: list[RunRow], verdict: a.Step) -> None:
     """Hold a verdict against what happened."""
     kinds = [run.kind for run in runs]
     agents = [run for run in runs if run.kind == "agent"]
     assert len(agents) <= 1, "an attempt's agent runs once"
-    assert len(runs) <= 2 * a.MAX_INFRASTRUCTURE_TRIES + 1
-    assert sorted(kinds, key=["sandbox", "agent", "snapshot"].index) == kinds, "out of order"
-    assert set(kinds) <= ({"sandbox", "agent", "snapshot"} if task.repo else {"agent"})
-    if task.repo and agents:
-        assert any(run.kind == "sandbox" and run.succeeded for run in runs), "no agent without its clone"
-        assert kinds[-1] == "snapshot", "S6: what an agent made is kept before it is judged"
+    assert len(runs) <= MOST_RUNS
+    last_clone = max((place for place, kind in enumerate(kinds) if kind == "sandbox"), default=0)
+    made = kinds[last_clone:]
+    assert sorted(made, key=order.index) == made, "out of order"
+    assert set(kinds) <= set(order)
+    if task.has_room and agents:
+        ready = {run.kind for run in runs[last_clone:] if run.succeeded}
+        assert ready >= set(order[: order.index("agent")]), "no agent before its clone is ready"
+        assert "snapshot" in made, "S6: what an agent made is kept before it is judged"
     if isinstance(verdict, a.Judge):
         assert agents[0].succeeded
-        assert not task.repo or runs[-1].succeeded, "what is judged was kept"
+        assert not task.has_room or any(run.kind == "snapshot" and run.succeeded for run in runs), "judged before kept"
     else:
         assert isinstance(verdict, a.Fail | a.LeaveUnknown)
         assert verdict.why

@@ -97,7 +97,7 @@ def list_nurseries(parent: int) -> list[int]:
     found = []
     for pid, state in list_children(parent).items():
         with contextlib.suppress(OSError):
-            is_ours = b"wrapper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            is_ours = b"nursery.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
             if is_ours and state != "Z" and Path(f"/proc/{pid}/comm").read_text() != "hive-run\n":
                 found.append(pid)
     return found
@@ -170,9 +170,9 @@ class Bench:
         self.runs.start(order)
         return order
 
-    def python(self, run: str, program: str, **limits: float | None) -> Order:
+    def python(self, run: str, program: str, through: Sequence[str] = (), **limits: float | None) -> Order:
         """Start a Python program."""
-        order = self.order(run, (sys.executable, "-ISc", textwrap.dedent(program)), **limits)
+        order = self.order(run, (*through, sys.executable, "-ISc", textwrap.dedent(program)), **limits)
         self.runs.start(order)
         return order
 

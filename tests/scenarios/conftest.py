@@ -11,6 +11,7 @@ import pytest
 
 from hivekeeper.clock import SystemClock, to_seconds, to_text
 from hivekeeper.commands.plans import Submitted, submit_plan
+from hivekeeper.doctor.facts import find_marker
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import ConvoyState, TaskState
@@ -21,6 +22,12 @@ from hivekeeper.store.ledger import ByPerson, create_ledger, read_head
 
 ME = ByPerson("ann")
 DEADLINE_S = 30.0
+
+
+def list_processes(run: str) -> list[int]:
+    """List the living processes of a run, whatever their number is inside their walls."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return [pid for pid in pids if (find_marker(pid) or "").endswith(f"/{run}")]
 
 
 class Repository:
@@ -72,6 +79,8 @@ class Stage:
         self.root = root
         (root / ".hive").mkdir(parents=True)
         create_ledger(root / ".hive" / "ledger.db")
+        # Workers of these stories look for signs outside of their sandboxes, beside the hive.
+        (root / "hive.toml").write_text(f"[sandbox]\nwrite = ['{root.parent}']\n")
         self.changed = threading.Event()
         self.clock = ShiftedClock()
         self.hive: Hive = open_hive(root, self.clock)

@@ -1,5 +1,6 @@
 """The coordinator dies with one task done, one half way, one not begun; its successor does nothing twice."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,9 @@ from pathlib import Path
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, RunState, TaskState
+from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.places import Places
+from hivekeeper.store import queries
 from tests.scenarios.conftest import Stage
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "coordinator.py"
@@ -28,9 +32,8 @@ def _start(directory: Path, seconds: str) -> "subprocess.Popen[str]":
 
 
 def test_the_page_of_python_in_the_docs_survives_kill_9_of_its_coordinator(tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
     first = _start(tmp_path, "3")
-    _wait(lambda: marks.exists() and "order_2 began" in marks.read_text())
+    _wait((Places(tmp_path).sandbox("orders/order_2", 1) / "work" / "outputs" / "order_2.md").exists)
     _wait((tmp_path / "outputs" / "order_1.md").exists)
     second = _start(tmp_path, "3")
     assert second.wait(30) == 0
@@ -38,13 +41,21 @@ def test_the_page_of_python_in_the_docs_survives_kill_9_of_its_coordinator(tmp_p
     assert "Another keeper is active" in second.stdout.read()
     first.kill()
     first.wait()
+    assert not (tmp_path / "outputs" / "order_2.md").exists(), "the order is over, and the kill came too late"
     successor = _start(tmp_path, "3")
-    assert successor.wait(60) == 0
-    *first_two, last = marks.read_text().splitlines()
-    assert sorted(first_two) == ["order_1 began", "order_2 began"]
-    assert last == "order_3 began"
     assert successor.stdout is not None
-    assert '"status": "COMPLETE"' in successor.stdout.read()
+    said = successor.stdout.read()
+    assert successor.wait(60) == 0
+    for name in ("order_1", "order_2", "order_3"):
+        assert (tmp_path / "outputs" / f"{name}.md").read_text() == f"{name} began\n{name} done\n"
+    tasks = {task["task_id"]: task for task in json.loads(said)["tasks"]}
+    assert {task["status"] for task in tasks.values()} == {"COMPLETE"}
+    assert tasks["order_3"]["dispatched_at"] >= tasks["order_2"]["completed_at"]
+    hive = open_hive(tmp_path)
+    with hive.ledger.read() as connection:
+        attempts = [len(queries.list_attempts_of_task(connection, f"orders/{name}")) for name in tasks]
+    hive.close()
+    assert attempts == [1, 1, 1]
     for process in (first, second, successor):
         assert process.stdout is not None
         process.stdout.close()
@@ -125,8 +136,8 @@ def test_a_promised_output_of_an_earlier_day_does_not_count(stage: Stage) -> Non
     (stage.root / "result.md").write_text("old\n")
     os.utime(stage.root / "result.md", (1, 1))
     stage.submit(
-        TaskSpec("A", "true", output="result.md", attempts=1), TaskSpec("B", "true", output="none", attempts=1)
+        TaskSpec("A", "true", outputs=("result.md",), attempts=1), TaskSpec("B", "true", outputs=("none",), attempts=1)
     )
     assert stage.finish() is ConvoyState.FAILED
-    assert stage.task("A").reason == "it ended with exit code 0 but result.md is older than the attempt"
+    assert stage.task("A").reason == "it ended with exit code 0 but there is no result.md"
     assert stage.task("B").reason == "it ended with exit code 0 but there is no none"

@@ -87,7 +87,7 @@ class World:
     def dispatch(self, key: str) -> int:
         """Give a task to a worker."""
         with self.keep() as tx:
-            return attempts.dispatch_task(tx, self.task(key))
+            return attempts.dispatch_task(tx, self.task(key)).number
 
     def fail(self, key: str, number: int = 1) -> None:
         """End an attempt badly."""

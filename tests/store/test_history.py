@@ -39,7 +39,7 @@ from tests.store.ledger_world import World
 from tests.store.test_replay import ANY, IDS, Histories
 
 # Every table that belongs to a convoy, and where in its rows the convoy's name stands before a "/" or alone.
-OF_CONVOYS = ("convoy", "swarm", "task", "task_after", "attempt", "merge_entry")
+OF_CONVOYS = ("convoy", "swarm", "task", "task_after", "task_prompt", "attempt", "merge_entry")
 SEEN = {"checkpoints with a convoy": 0, "moments with one archived": 0, "events of archived ones": 0}
 
 

@@ -151,7 +151,7 @@ class Histories(RuleBasedStateMachine):
     def dispatch(self, pick: int, count: int) -> None:
         with self.world.keep() as tx:
             for task in queries.list_ready_tasks(tx.connection, count):
-                number = attempts.dispatch_task(tx, task)
+                number = attempts.dispatch_task(tx, task).number
                 order = Order(f"{task.key}.{number}.agent", "agent", ("true",), "/", {"N": str(pick)}, {"wall_s": 1.5})
                 runs.intend_run(tx, order, boot_id=BOOT, task=task.key, attempt=number, repo=task.repo)
 

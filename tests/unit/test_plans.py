@@ -69,7 +69,7 @@ tasks:
     first, second = plan.tasks
     limits = Limits(wall_s=2700.0, silence_s=90.0, output_bytes=1_000_000, memory_bytes=2 << 30)
     assert first == TaskSpec(
-        "AUTH-140", "make lib", "lib", "Rotate", (), "make check", -2, 5, "out/lib.txt", idempotent=False, limits=limits
+        "AUTH-140", "make lib", "lib", "Rotate", (), "make check", -2, 5, ("out/lib.txt",), limits=limits
     )
     assert (second.after, second.priority, second.attempts, second.idempotent) == (("AUTH-140",), 7, 1, True)
     assert second.limits == Limits(wall_s=5400.0, silence_s=30.0, output_bytes=64 * MIB, memory_bytes=1024)
@@ -82,8 +82,8 @@ def test_the_smallest_plan_has_the_defaults_of_the_domain(tmp_path: Path) -> Non
 
 def test_the_hives_limits_hold_for_what_neither_task_nor_defaults_say(tmp_path: Path) -> None:
     text = "convoy: c\ndefaults: {silence: 5s}\ntasks: [{id: A, command: x, memory: 7}]\n"
-    hive = Limits(wall_s=1.0, silence_s=2.0, output_bytes=3, memory_bytes=4, grace_s=9.0)
-    assert load(tmp_path, text, hive).tasks[0].limits == Limits(1.0, 5.0, 3, 7, 9.0)
+    hive = Limits(1.0, 2.0, 3, 4, 5, 6, 9.0)
+    assert load(tmp_path, text, hive).tasks[0].limits == Limits(1.0, 5.0, 3, 7, 5, 6, 9.0)
 
 
 def test_none_lifts_a_limit_that_the_defaults_set(tmp_path: Path) -> None:
@@ -250,14 +250,14 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_right_one(tmp_pat
 def test_an_unknown_key_like_no_other_is_answered_with_those_there_are(tmp_path: Path) -> None:
     text = "convoy: c\nzzz: 1\nrepos: {a: {path: x, qqq: 1}}\ntasks: [{id: A, command: x}]\n"
     assert problems(tmp_path, text) == [
-        "2: unknown key 'zzz' in the plan; known here: convoy, repos, defaults, tasks",
-        "3: unknown key 'qqq' in repo 'a'; known here: path, branch, verify",
+        "2: unknown key 'zzz' in the plan; known here: convoy, accept, repos, defaults, tasks",
+        "3: unknown key 'qqq' in repo 'a'; known here: path, url, branch, verify, setup, keep, lock, backup",
     ]
 
 
 def test_verify_is_not_a_default(tmp_path: Path) -> None:
     (said,) = problems(tmp_path, "convoy: c\ndefaults: {verify: x}\ntasks: [{id: A, command: x}]\n")
-    assert said.startswith("2: unknown key 'verify' in 'defaults'; known here: timeout, ")
+    assert said.startswith("2: unknown key 'verify' in 'defaults'; known here: runner, timeout, ")
 
 
 @pytest.mark.parametrize(
@@ -322,11 +322,11 @@ def test_an_item_that_is_not_a_task_or_a_repository_is_refused(tmp_path: Path) -
 def test_everything_required_that_is_missing_is_named(tmp_path: Path) -> None:
     assert problems(tmp_path, "repos: {a: {}}\n") == [
         "1: the plan has no 'convoy'; add it",
-        "1: repo 'a' has no 'path'; add it",
         "1: the plan has no 'tasks'; add it",
+        "1: repo 'a' has no 'path' and no 'url'; add one",
     ]
     assert problems(tmp_path, "convoy: c\ntasks:\n  - {id: A}\n  - {command: x}\n") == [
-        "3: task 'A' has no 'command'; add it",
+        "3: task 'A' has no 'command' and no 'prompt'; add one",
         "4: task 2 of the list has no 'id'; add it",
     ]
 
@@ -409,10 +409,18 @@ def test_a_nul_byte_in_a_command_is_refused(tmp_path: Path) -> None:
     assert problems(tmp_path, text) == ["2: 'a\\x00b' holds a NUL byte or half a character; remove it"]
 
 
-@pytest.mark.parametrize("output", ["/etc/passwd", "../x", "a/../../x", ".", "''"])
-def test_an_output_path_that_leaves_the_hive_directory_is_refused(tmp_path: Path, output: str) -> None:
-    (told,) = task_problems(tmp_path, f"output: {output}")
-    assert told.startswith("3: 'output' in task 'A' must be a relative path inside the hive directory, without '..'")
+@pytest.mark.parametrize(
+    "output",
+    ["/etc/passwd", "../x", "a/../../x", ".", "''", ".hive/ledger.db", "./hive.toml", ".git/config", '"a\\nb"'],
+)
+@pytest.mark.parametrize("key", ["output: {}", "outputs: [{}]"])
+def test_an_output_that_leaves_the_hive_directory_or_is_the_hives_own_is_refused(
+    tmp_path: Path, key: str, output: str
+) -> None:
+    (told,) = task_problems(tmp_path, key.format(output))
+    which = "item 1 of 'outputs'" if "outputs" in key else "'output'"
+    rule = "a relative path inside the hive directory, without '..' or '.git', not in '.hive' and not 'hive.toml'"
+    assert told.startswith(f"3: {which} in task 'A' must be {rule}; it is ")
 
 
 def test_all_problems_are_told_together_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -455,7 +463,7 @@ def never_fails_otherwise(text: bytes) -> None:
         path = Path(directory, "plan.yaml")
         path.write_bytes(text)
         try:
-            load_plan(path)
+            load_plan(path, runners=("scripted",))
         except InputError as error:
             said = str(error)
         else:
@@ -466,6 +474,8 @@ def never_fails_otherwise(text: bytes) -> None:
 KEYS = [
     *("convoy", "repos", "defaults", "tasks", "path", "branch", "verify", "id", "command", "repo", "title", "after"),
     *("priority", "attempts", "timeout", "silence", "memory", "output_limit", "output", "idempotent"),
+    *("accept", "url", "setup", "keep", "lock", "backup", "prompt", "runner", "agent", "strengths", "paths", "outputs"),
+    *("budget", "tokens", "money", "processes", "disk"),
 ]
 WORDS = st.sampled_from([*KEYS, "A", "B", "main", "45m", "2GiB", "none", "../x"])
 SCALARS = (

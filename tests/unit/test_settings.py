@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivekeeper.config.settings import load_settings
-from hivekeeper.config.values import DEFAULT_TOML, Settings, read_duration, read_size
+from hivekeeper.config.settings import TABLES, load_settings
+from hivekeeper.config.values import DEFAULT_TOML, Patterns, Settings, read_duration, read_size
 from hivekeeper.domain.plan import Limits
+from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.errors import InputError
 
 
@@ -37,26 +38,49 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_defaults_are_the_promised_ones() -> None:
-    assert Settings() == Settings(4, 86_400.0, 60.0, 300.0, 2.0, Limits(None, None, 64 << 20, None))
+    limits = Limits(None, None, 64 << 20, None, 1000, 20 << 30)
+    assert Settings() == Settings(4, 86_400.0, 60.0, 300.0, 2.0, limits, None, None, (), (), 2, 300.0, 3600.0, 30.0)
 
 
 def test_the_file_that_init_writes_loads_to_the_defaults(tmp_path: Path) -> None:
     assert load(tmp_path, DEFAULT_TOML) == Settings()
 
 
+OTHER_VALUES = {
+    "heartbeat": "20",
+    "abandoned_after": "7000",
+    "level": '"landlock"',
+    "require": '"namespaces"',
+    "read": '["/a"]',
+    "write": '["/a"]',
+    "queue": "false",
+    "cleanup": "false",
+    "convoys": "false",
+}
+
+
 def test_the_file_that_init_writes_says_every_key(tmp_path: Path) -> None:
     """A value changed anywhere in it must change the settings, or the line in the file is an ornament."""
     lines = DEFAULT_TOML.splitlines()
-    keys = [index for index, line in enumerate(lines) if line.partition(" = ")[1]]
-    changed = set()
-    for index in keys:
+    said = [index for index, line in enumerate(lines) if line.partition(" = ")[1] and not line.startswith("#")]
+    changed: list[Settings] = []
+    for index in said:
         key = lines[index].partition(" = ")[0]
-        edited = [*lines[:index], f"{key} = {20 if key == 'heartbeat' else 7000 if key == 'abandoned_after' else 7}"]
-        changed.add(load(tmp_path, "\n".join([*edited, *lines[index + 1 :]])))
-    assert len(changed - {Settings()}) == len(keys) == 9
+        edited = [*lines[:index], f"{key} = {OTHER_VALUES.get(key, '7')}", *lines[index + 1 :]]
+        found = load(tmp_path, "\n".join(edited))
+        assert found not in [Settings(), *changed], key
+        changed.append(found)
+    assert len(changed) == sum(len(table.model_fields) for name, table in TABLES.items() if name != "runners")
 
 
-def test_every_key_is_taken_over(tmp_path: Path) -> None:
+def test_the_runner_that_the_file_of_init_shows_as_an_example_loads(tmp_path: Path) -> None:
+    shown = DEFAULT_TOML[DEFAULT_TOML.index("# [runners") : DEFAULT_TOML.index("# What a small hive")]
+    text = "\n".join(line.removeprefix("# ") for line in shown.splitlines())
+    assert load(tmp_path, text).runners == {"claude": Runner("claude", "claude --print", PromptBy.STDIN)}
+
+
+def test_every_key_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/bee")
     said = load(
         tmp_path,
         """
@@ -67,14 +91,124 @@ archive_after = "2h"
 heartbeat = 0.5
 abandoned_after = "1s"
 poll = "1m"
+preempt = "2m"
 [limits]
 timeout = "1h30m"
 silence = "45m"
 output = "2MB"
 memory = "1.5GiB"
+processes = 64
+disk = "none"
+[sandbox]
+level = "namespaces"
+require = "landlock"
+read = ["~/.config/agent/", "/opt//tools"]
+write = ["~"]
+pool = 0
+snapshot_every = "30s"
+reclaim_after = "1d"
+[runners.claude]
+command = "claude -p"
+prompt = "stdin"
+[runners."gpt-4.1"]
+command = "agent --ask {prompt} --yes"
+[patterns]
+queue = false
+cleanup = false
+convoys = false
 """,
     )
-    assert said == Settings(1000, 7200.0, 0.5, 1.0, 60.0, Limits(5400.0, 2700.0, 2_000_000, 3 << 29))
+    assert said == Settings(
+        workers=1000,
+        archive_after_s=7200.0,
+        heartbeat_s=0.5,
+        abandoned_after_s=1.0,
+        poll_s=60.0,
+        preempt_s=120.0,
+        limits=Limits(5400.0, 2700.0, 2_000_000, 3 << 29, 64, None),
+        level="namespaces",
+        require="landlock",
+        read=("/home/bee/.config/agent", "/opt/tools"),
+        write=("/home/bee",),
+        pool=0,
+        snapshot_every_s=30.0,
+        reclaim_after_s=86_400.0,
+        runners={
+            "claude": Runner("claude", "claude -p", PromptBy.STDIN),
+            "gpt-4.1": Runner("gpt-4.1", "agent --ask {prompt} --yes", PromptBy.FILE),
+        },
+        patterns=Patterns(queue=False, cleanup=False, convoys=False),
+    )
+    assert said.runner_names == ("claude", "gpt-4.1", "scripted")
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "told"),
+    [
+        ("sandbox", "level = 'high'", "'level' in [sandbox] must be 'best', 'namespaces', 'landlock' or 'limits', not"),
+        ("sandbox", "require = 'limits'", "'require' in [sandbox] must be 'none', 'landlock' or 'namespaces', not"),
+        ("sandbox", "read = 'x'", "'read' in [sandbox] must be a list such as [A, B], not 'x'"),
+        ("sandbox", "read = ['x']", "item 1 of 'read' in [sandbox] must begin with '/' or '~'; it is 'x'"),
+        ("sandbox", "write = ['/', '']", "item 2 of 'write' in [sandbox] must begin with '/' or '~'; it is ''"),
+        ("sandbox", "write = ['~nobody-like-this/x']", "item 1 of 'write' in [sandbox] must begin with '/' or '~'"),
+        ("sandbox", "pool = -1", "'pool' in [sandbox] must be at least 0, not -1"),
+        ("sandbox", "pool = 101", "'pool' in [sandbox] must be at most 100, not 101"),
+        ("sandbox", "snapshot_every = 0", "'snapshot_every' in [sandbox] must be more than 0"),
+        ("sandbox", "reclaim_after = 'x'", "'reclaim_after' in [sandbox] must be a duration such as"),
+        ("keeper", "preempt = 0", "'preempt' in [keeper] must be more than 0"),
+        ("limits", "processes = 0", "'processes' in [limits] must be a whole number from 1 to 1,000,000, not 0"),
+        ("limits", "processes = true", "'processes' in [limits] must be a whole number from 1 to 1,000,000, not true"),
+        ("limits", "disk = 0", "'disk' in [limits] must be at least 1 byte"),
+        ("patterns", "queue = 1", "'queue' in [patterns] must be true or false, not 1"),
+        ("patterns", "mail = true", "unknown key 'mail' in [patterns]; known here: queue, cleanup, convoys"),
+        ("sandbox", "lvl = 'best'", "unknown key 'lvl' in [sandbox]; did you mean 'level'?"),
+        ("runners.a", "prompt = 'file'", "[runners.a] has no 'command'; add it"),
+        ("runners.a", "command = ' '", "'command' in [runners.a] must not be blank"),
+        (
+            "runners.a",
+            "command = 'x'\nprompt = 'mail'",
+            "'prompt' in [runners.a] must be 'file', 'stdin' or 'argument'",
+        ),
+        ("runners.a", "comand = 'x'", "unknown key 'comand' in [runners.a]; did you mean 'command'?"),
+        ("runners", "a = 'x'", "'a' in [runners] must be a mapping (key: value), not 'x'"),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(tmp_path: Path, table: str, text: str, told: str) -> None:
+    (said,) = problems(tmp_path, f"[{table}]\n{text}\n")
+    line = 1 if "has no" in told else 1 + len(text.splitlines())
+    assert said.startswith(f"{line}: {told}")
+
+
+def test_requiring_stronger_walls_than_are_to_be_used_is_refused(tmp_path: Path) -> None:
+    told = problems(tmp_path, "[sandbox]\nlevel = 'landlock'\nrequire = 'namespaces'\n")
+    said = "'require' in [sandbox] asks for more than 'level', which is 'landlock'; make 'level' \"best\""
+    assert told == [f"3: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[runners.Big]\ncommand = 'x'\n", "1: the name of runner 'Big' must be lower-case letters"),
+        ("[runners.scripted]\ncommand = 'x'\n", "1: the runner 'scripted' is built in; give yours another name"),
+        (
+            "[runners.a]\nprompt = 'stdin'\ncommand = 'x {prompt}'\n",
+            "3: 'command' in [runners.a] holds {prompt}, but the prompt goes to its standard input; remove it, or",
+        ),
+    ],
+)
+def test_a_runner_that_cannot_be_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (said,) = problems(tmp_path, text)
+    assert said.startswith(told)
+
+
+def test_a_runner_that_a_hive_does_not_have_is_answered_with_the_nearest() -> None:
+    settings = Settings(runners={"claude": Runner("claude", "x")})
+    settings.check_runner("claude")
+    settings.check_runner("scripted")
+    with pytest.raises(InputError, match=r"no runner 'cluade'\.\nDid you mean 'claude'"):
+        settings.check_runner("cluade")
+    with pytest.raises(InputError, match="It knows claude, scripted"):
+        settings.check_runner("zzz")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +241,7 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_right_one(tmp_pat
 def test_an_unknown_table_is_named_with_its_line(tmp_path: Path) -> None:
     assert problems(tmp_path, "[hive]\nworkers = 3\n\n[keper]\npoll = 2\n\n[zzz]\n") == [
         "4: unknown key 'keper' in this file; did you mean 'keeper'?",
-        "7: unknown key 'zzz' in this file; known here: hive, keeper, limits",
+        "7: unknown key 'zzz' in this file; known here: hive, keeper, limits, sandbox, runners, patterns",
     ]
 
 
@@ -222,10 +356,12 @@ def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
 VALUES = st.sampled_from(
     ["4", "0", "'60s'", "'none'", "'64MiB'", "1e400", "nan", "[]", "{a=1}", "1979-05-27", '"""\n"""']
 )
-KEYS = st.sampled_from(["workers", "poll", "heartbeat", "abandoned_after", "timeout", "output", "a.b", "'x'", "hive"])
-LINES = st.sampled_from(["[hive]", "[keeper]", "[limits]", "[[hive]]", "[a.b]", "#", ""]) | st.builds(
-    "{} = {}".format, KEYS, VALUES
+KEYS = st.sampled_from(
+    ["workers", "poll", "heartbeat", "abandoned_after", "timeout", "output", "a.b", "'x'", "hive", "runners.a.command"]
 )
+LINES = st.sampled_from(
+    ["[hive]", "[keeper]", "[limits]", "[sandbox]", "[runners.a]", "[[hive]]", "[a.b]", "#", ""]
+) | st.builds("{} = {}".format, KEYS, VALUES)
 
 
 @settings(deadline=None, max_examples=300)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,15 @@ from hivekeeper.cli import history, render
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import Json, Reason, me, open_here
 from hivekeeper.cli.rehearse import rehearse
+from hivekeeper.cli.restore import restore
 from hivekeeper.cli.watch import INTERRUPTED, keep
 from hivekeeper.cli.workers import worker_app
 from hivekeeper.commands import convoys as convoy_commands
 from hivekeeper.commands import plans, tasks
+from hivekeeper.config.profiles import make_profile
 from hivekeeper.config.values import DEFAULT_TOML, FILE_NAME
 from hivekeeper.domain.names import TASK_ID_RULE, is_name, is_task_id
-from hivekeeper.domain.plan import PlanSpec, TaskSpec
+from hivekeeper.domain.plan import PlanSpec, TaskSpec, is_url
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import AnotherKeeperError, InputError, UnavailableError
 from hivekeeper.git.mirror import check_git, find_source_problem
@@ -41,6 +44,7 @@ app.add_typer(worker_app, name="worker")
 app.add_typer(bench_app, name="bench")
 app.command()(doctor)
 app.command()(rehearse)
+task_app.command()(restore)
 app.command()(history.log)
 app.command()(history.replay)
 app.command(context_settings={"ignore_unknown_options": True})(history.diff)  # "-10m" is a moment, not an option
@@ -66,34 +70,51 @@ def _main(
 
 
 @app.command()
-def init(directory: Annotated[Path, typer.Argument()] = Path()) -> None:
+def init(
+    directory: Annotated[Path, typer.Argument()] = Path(),
+    agents: Annotated[int | None, typer.Option(min=1, max=1000, help="Settings for a hive of so many.")] = None,
+) -> None:
     """Make a hive here: hive.toml and .hive/."""
     check_git()
-    hive = directory / ".hive"
+    hive, toml = directory / ".hive", directory / FILE_NAME
+    profile = make_profile(agents) if agents else None
+    text = profile.toml if profile else DEFAULT_TOML
     try:
+        if profile and toml.exists() and toml.read_text("utf-8", "replace") != text:
+            advice = f"To have the settings for {agents} agents, move it away and type this again."
+            raise InputError(f"{toml.resolve()} is there already and stays as it is.", advice=advice)
         hive.mkdir(parents=True, exist_ok=True)
         (hive / ".gitignore").write_text("*\n")
-        if not (directory / FILE_NAME).exists():
-            (directory / FILE_NAME).write_text(DEFAULT_TOML)
+        if not toml.exists():
+            toml.write_text(text, "utf-8")
     except OSError as error:
         raise UnavailableError(f"A hive cannot be made in {directory.resolve()}: {error.strerror}.") from None
     create_ledger(hive / "ledger.db")
     open_hive(directory).close()
     typer.echo(f"A hive is in {directory.resolve()}. Next: hive run PLAN.yaml")
+    if profile:
+        typer.echo(profile.sentence)
 
 
 def _load(hive: Hive, path: Path) -> PlanSpec:
     from hivekeeper.config.plans import load_plan  # noqa: PLC0415 - its parser takes a third of every start of `hive`
 
-    plan = load_plan(path, hive.settings.limits)
+    plan = load_plan(path, hive.settings.limits, hive.settings.runner_names)
     problems = [
         f"{path}: repo '{repo.name}': {problem}"
         for repo in plan.repos
-        if (problem := find_source_problem(repo.path, repo.branch))
+        if not is_url(repo.path) and (problem := find_source_problem(repo.path, repo.branch))
     ]
     if problems:
         raise InputError("\n".join(problems), advice="Nothing was submitted.")
     return plan
+
+
+def _print_submitted(submitted: plans.Submitted, advice: str = "") -> None:
+    known = f", {submitted.known} known already" if submitted.known else ""
+    lines = [f"Convoy {submitted.convoy}: {submitted.added} new tasks{known}.{advice}", *submitted.unchanged_because]
+    for line in lines:
+        typer.echo(render.clean(line))
 
 
 @app.command()
@@ -109,8 +130,7 @@ def run(plan: Path, workers: Workers = None) -> None:
     except BaseException:
         keeper.close()
         raise
-    known = f", {submitted.known} known already" if submitted.known else ""
-    typer.echo(f"Convoy {submitted.convoy}: {submitted.added} new tasks{known}.")
+    _print_submitted(submitted)
     code = keep(keeper, hive, submitted.convoy)
     if code == INTERRUPTED:
         typer.echo(f"Stopped keeping. What runs goes on and is found again: hive run {plan}  (or hive up)")
@@ -226,7 +246,7 @@ def convoy_show(convoy: str, *, json: Json = False) -> None:
 
 
 @convoy_app.command("submit")
-def convoy_submit(plan: Path) -> None:
+def convoy_submit(plan: Path, *, json: Json = False) -> None:
     """Hand a plan to the keeper that is (or will be) running."""
     hive = open_here()
     spec = _load(hive, plan)
@@ -234,7 +254,7 @@ def convoy_submit(plan: Path) -> None:
         submitted = plans.submit_plan(tx, spec, why=f"hive convoy submit {plan}")
     with hive.ledger.read() as connection:
         advice = "" if _is_kept(connection) else " Nobody keeps this hive; type: hive up"
-    typer.echo(f"Convoy {submitted.convoy}: {submitted.added} new tasks, {submitted.known} known already.{advice}")
+    render.print_json(asdict(submitted)) if json else _print_submitted(submitted, advice)
 
 
 @convoy_app.command("cancel")
@@ -260,21 +280,33 @@ def convoy_archive(convoy: str, reason: Reason = "") -> None:
 def task_add(  # noqa: PLR0913 - one option a field of the task
     convoy: str,
     task_id: str,
-    command: Annotated[str, typer.Option(help="What to run.")],
     *,
+    command: Annotated[str, typer.Option(help="What to run; or --prompt.")] = "",
+    prompt: Annotated[str, typer.Option(help="What to tell a runner; @FILE is what the file says.")] = "",
+    runner: Annotated[str, typer.Option(help="Who takes the prompt.")] = "",
     repo: Annotated[str | None, typer.Option(help="On which repository.")] = None,
     after: Annotated[list[str], typer.Option(help="Which task must be complete first.")] = [],  # noqa: B006 - typer copies it
     verify: Annotated[str | None, typer.Option(help="Its own gate, after the repository's.")] = None,
+    output: Annotated[list[str], typer.Option(help="A file it promises.")] = [],  # noqa: B006 - as above
+    path: Annotated[list[str], typer.Option(help="A glob: all that it may change.")] = [],  # noqa: B006 - as above
     priority: int = 0,
     attempts: Annotated[int, typer.Option(min=1, max=100)] = 3,
 ) -> None:
     """Add one task to a convoy, which is made if need be."""
     if not is_name(convoy) or not is_task_id(task_id):
         raise InputError(f"'{convoy}' or '{task_id}' is not a name.", advice=f"Names are {TASK_ID_RULE}.")
+    from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - its parser takes a third of every start of `hive`
+
     hive = open_here()
+    if runner:
+        hive.settings.check_runner(runner)
     spec = TaskSpec(
         id=task_id,
         command=command,
+        prompt=read_prompt(prompt),
+        runner=runner,
+        outputs=tuple(output),
+        paths=tuple(path),
         repo=repo,
         after=tuple(after),
         verify=verify,

@@ -71,6 +71,8 @@ def print_status(view: Mapping[str, Any]) -> None:
         out.print("[green]Nothing needs you.[/]")
     keeper = view["keeper"]
     out.print(Text(f"Keeper: {keeper['holder']} since {keeper['since']}" if keeper["holder"] else "Keeper: none"))
+    if view["walls"]:
+        out.print(Text(f"Workers: {view['walls']}"))
     if view["convoys"]:
         rows = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in view["convoys"]]
         print_table(rows, {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted"})

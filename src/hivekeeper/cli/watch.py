@@ -40,9 +40,11 @@ def is_settled(connection: Connection, convoy: str) -> bool:
 
 def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
     """Keep until the convoy is settled (for ever without one); tell the exit code."""
-    interrupted = threading.Event()
+    interrupted, preempted = threading.Event(), threading.Event()
 
-    def interrupt(_number: int, _frame: object) -> None:
+    def interrupt(number: int, _frame: object) -> None:
+        if number == signal.SIGTERM:  # not from a person: the machine may be about to go
+            preempted.set()
         interrupted.set()
 
     signal.signal(signal.SIGINT, interrupt)
@@ -66,6 +68,9 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
                     sys.stderr.write(f"hive: {name} has trouble and tries again: {render.clean(problem)}\n")
                 keeper.problems.clear()
                 interrupted.wait(display.rest_s)
+        if preempted.is_set():
+            saved, workers = keeper.leave()
+            sys.stdout.write(f"Asked to end: kept what {saved} of {workers} workers have made so far.\n")
     finally:
         keeper.close()
     if keeper.fenced is not None:

@@ -3,22 +3,26 @@
 from hivekeeper.domain import events as e
 from hivekeeper.domain.convoy import decide_swarm
 from hivekeeper.domain.rows import AttemptRow, TaskRow
+from hivekeeper.domain.states import AttemptState
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 
-def dispatch_task(tx: Transaction, task: TaskRow) -> int:
-    """Give a task to a new worker in the convoy's current batch; tell the attempt's number."""
+def dispatch_task(tx: Transaction, task: TaskRow, *, start: str | None = None) -> AttemptRow:
+    """Give a task to a new worker in the convoy's current batch, to go on from a commit or from what has landed."""
     convoy = queries.find_convoy(tx.connection, task.convoy)
     assert convoy is not None
     last_swarm = queries.find_last_swarm_of_task(tx.connection, task.key) if task.attempts else None
     swarm = decide_swarm(convoy.swarms, last_swarm)
     if swarm > convoy.swarms:
         tx.record(e.SwarmOpened(task.convoy, swarm))
-    attempt = task.attempts + 1
-    sandbox = task.repo is not None
-    tx.record(e.TaskDispatched(task.key, task.convoy, attempt, swarm, convoy.workers + 1, sandbox))
-    return attempt
+    number, worker = task.attempts + 1, convoy.workers + 1
+    event = tx.record(e.TaskDispatched(task.key, task.convoy, number, swarm, worker, task.has_room, start))
+    sandbox = "PRESENT" if task.has_room else "NONE"
+    working = AttemptState.WORKING
+    return AttemptRow(
+        task.key, number, task.convoy, swarm, worker, sandbox, working, "", event.occurred_at, None, None, start
+    )
 
 
 def complete_task(

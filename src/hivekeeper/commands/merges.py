@@ -1,5 +1,7 @@
 """The life of an entry in the merge queue, and of a repository's mirror, as the keeper records it."""
 
+import json
+
 from hivekeeper.commands.attempts import complete_task, fail_attempt
 from hivekeeper.domain import events as e
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, TaskRow
@@ -52,7 +54,9 @@ def fetch_again(tx: Transaction, repo: RepoRow, *, why: str) -> None:
     now = queries.find_repo(tx.connection, repo.name)
     if now is None or now.fetches != repo.fetches:
         return
-    tx.record(e.RepoWanted(repo.name, repo.path, repo.branch, repo.verify, repo.fetches + 1), why=why)
+    details = json.loads(repo.details)
+    again = e.RepoWanted(repo.name, repo.path, repo.branch, repo.verify, repo.fetches + 1, details)
+    tx.record(again, why=why)
 
 
 def note_fetch_failed(tx: Transaction, repo: RepoRow, problem: str) -> None:

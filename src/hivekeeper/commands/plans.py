@@ -1,29 +1,37 @@
-"""A person's plan becomes a convoy: all of it or nothing."""
+"""A person's plan becomes a convoy: what is new is taken in, what is known stays, and what cannot be is refused."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.names import find_nearest, task_key
-from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec, find_cycle
-from hivekeeper.domain.rows import ConvoyRow, TaskRow
-from hivekeeper.domain.states import ConvoyState, RepoState
+from hivekeeper.domain.plan import OUTPUT_RULE, PlanSpec, RepoSpec, TaskSpec, find_cycle, is_output, split_path
+from hivekeeper.domain.rows import ConvoyRow, RepoRow, TaskRow
+from hivekeeper.domain.states import ConvoyState, RepoState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
+USES_ITS_REPO = (TaskState.PENDING, TaskState.IN_PROGRESS, TaskState.CANCELLING)
+
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What a plan came to: tasks new to the hive, and tasks it knew already."""
+    """What a plan came to: tasks new to the hive, tasks it knew already, and why some of the plan changed nothing."""
 
     convoy: str
     added: int
     known: int
+    unchanged_because: tuple[str, ...] = ()
 
 
 def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
-    """Take a plan in: the same one again adds nothing, new tasks are added, a changed one is refused with all of it."""
+    """Take a plan in: the same one again adds nothing; of a changed one what is new is added, and what is known stays.
+
+    What could never be true is refused with all of it.
+    """
     existing = queries.find_convoy(tx.connection, plan.convoy)
     known = {task.id: task for task in queries.list_tasks_of_convoy(tx.connection, plan.convoy)}
     new = [spec for spec in plan.tasks if spec.id not in known]
@@ -31,43 +39,48 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
         what = f"Convoy '{plan.convoy}' is finished and archived; it takes no new tasks."
         raise InputError(what, advice="Give the plan another convoy name.")
     _refuse_impossible(tx, plan, set(known))
-    for spec in plan.tasks:
-        if spec.id in known:
-            _refuse_changes(tx, spec, known[spec.id])
     # A changed plan may name tasks of the earlier one, so a ring can span both.
     after = {task.id: tuple(_predecessors(tx, task)) for task in known.values()}
     after.update({spec.id: spec.after for spec in plan.tasks})
     if ring := find_cycle(after):
         raise InputError(f"Tasks wait for each other: {' -> '.join(ring)}.")
+    unchanged = [_describe_change(tx, spec, known[spec.id]) for spec in plan.tasks if spec.id in known]
     if existing is None:
         stamp = tx.now[:19].replace("-", "").replace(":", "").replace("T", "_")
-        tx.record(e.ConvoySubmitted(plan.convoy, f"pipeline_{plan.convoy}_{stamp}"), why=why)
-    elif new:
+        tx.record(e.ConvoySubmitted(plan.convoy, f"pipeline_{plan.convoy}_{stamp}", plan.accept), why=why)
+    elif existing.accept != plan.accept:
+        is_ = f"Convoy '{plan.convoy}' is already here with {'another' if existing.accept else 'no'} accept command"
+        unchanged.append(f"{is_}; it stays as it was. Give the plan another convoy name to change it.")
+    unchanged += [_take_repo(tx, repo, is_wanted=bool(new)) for repo in plan.repos]
+    if existing and new:
         _reopen(tx, existing)
-    if new:
-        for repo in plan.repos:
-            want_repo(tx, repo)
     for spec in new:
         tx.record(to_event(plan.convoy, spec), why=why)
-    return Submitted(plan.convoy, len(new), len(plan.tasks) - len(new))
+    return Submitted(plan.convoy, len(new), len(plan.tasks) - len(new), tuple(filter(None, unchanged)))
+
+
+def add_tasks(tx: Transaction, convoy: str, specs: Iterable[TaskSpec], *, why: str = "") -> Submitted:
+    """Add tasks to a convoy, which is made if need be; of the convoy itself this says nothing."""
+    existing = queries.find_convoy(tx.connection, convoy)
+    return submit_plan(tx, PlanSpec(convoy, tuple(specs), accept=existing.accept if existing else None), why=why)
 
 
 def add_task(tx: Transaction, convoy: str, spec: TaskSpec, *, why: str = "") -> bool:
-    """Add one task to a convoy, which is made if need be; False when the very same task is there."""
-    return submit_plan(tx, PlanSpec(convoy, (spec,)), why=why).added == 1
+    """Add one task to a convoy; False when the very same task is there, and no other one may have its id."""
+    submitted = add_tasks(tx, convoy, (spec,), why=why)
+    if submitted.unchanged_because:
+        raise InputError("\n".join(submitted.unchanged_because))
+    return submitted.added == 1
 
 
 def want_repo(tx: Transaction, spec: RepoSpec) -> None:
     """Have a repository's mirror fetched; a name stands for one repository for ever."""
-    known = queries.find_repo(tx.connection, spec.name)
-    if known and (known.path, known.branch) != (spec.path, spec.branch):
-        said, is_ = f"{spec.path} ({spec.branch})", f"{known.path} ({known.branch})"
-        what = f"Repository '{spec.name}' is {is_} in this hive, not {said}."
-        raise InputError(what, advice="Give the other one another name in the plan.")
-    if known and known.state is RepoState.FETCHING and known.verify == spec.verify:
+    known = _find_same_repo(tx, spec)
+    if known and known.state is RepoState.FETCHING and not _list_repo_changes(spec, known):
         return
     number = known.fetches + 1 if known else 1
-    tx.record(e.RepoWanted(spec.name, spec.path, spec.branch, spec.verify, number))
+    details = _details(setup=spec.setup, keep=spec.keep, lock=spec.lock, backup=spec.backup)
+    tx.record(e.RepoWanted(spec.name, spec.path, spec.branch, spec.verify, number, details))
 
 
 def to_event(convoy: str, spec: TaskSpec) -> e.TaskAdded:
@@ -83,10 +96,22 @@ def to_event(convoy: str, spec: TaskSpec) -> e.TaskAdded:
         verify=spec.verify,
         priority=spec.priority,
         attempts_allowed=spec.attempts,
-        output=spec.output,
+        output="\n".join(spec.outputs) or None,
         idempotent=spec.idempotent,
         limits=asdict(spec.limits),
+        prompt=spec.prompt,
+        details=_task_details(spec),
     )
+
+
+def _task_details(spec: TaskSpec) -> dict[str, Any]:
+    paths = tuple("/".join(split_path(path)) for path in spec.paths)  # as git writes them, to be held against changes
+    return _details(runner=spec.runner, agent=spec.agent, strengths=spec.strengths, paths=paths, budget=spec.budget)
+
+
+def _details(**said: object) -> dict[str, Any]:
+    """Keep what is said at all, as JSON has it, so that it can be held against what the ledger keeps."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value}
 
 
 def _predecessors(tx: Transaction, task: TaskRow) -> list[str]:
@@ -102,6 +127,7 @@ def _refuse_impossible(tx: Transaction, plan: PlanSpec, known: set[str]) -> None
     """Refuse what no order of events could make true; a plan's file was checked before, a program's tasks were not."""
     ids = [spec.id for spec in plan.tasks]
     repos, twice = {repo.name for repo in plan.repos}, {name for name, count in Counter(ids).items() if count > 1}
+    promised: dict[tuple[str, ...], str] = {}
     for spec in plan.tasks:
         if spec.id in twice:
             raise InputError(f"There are two tasks '{spec.id}'.", advice="Give one of them another id.")
@@ -115,6 +141,27 @@ def _refuse_impossible(tx: Transaction, plan: PlanSpec, known: set[str]) -> None
             there = f"It knows {', '.join(names)}." if names else "It knows none yet."
             advice = f"{there} A repository comes with a plan: hive convoy submit PLAN.yaml"
             raise InputError(f"This hive has no repository '{spec.repo}'.", advice=advice)
+        _refuse_unworkable(spec)
+        for path in spec.outputs:
+            if (parts := split_path(path)) in promised:
+                what = f"Task '{spec.id}' promises {path}, which task '{promised[parts]}' has promised already."
+                raise InputError(what, advice="Let it be written once.")
+            promised[parts] = spec.id
+
+
+def _refuse_unworkable(spec: TaskSpec) -> None:
+    """Refuse a task that no worker could do."""
+    who = f"Task '{spec.id}'"
+    if bool(spec.command.strip()) == bool(spec.prompt.strip()):
+        has = "both a command and a prompt" if spec.command else "neither a command nor a prompt"
+        raise InputError(f"{who} has {has}.", advice="Give it exactly one of the two.")
+    if bool(spec.prompt) != bool(spec.runner):
+        said = ("has a prompt but no runner", "Name one.") if spec.prompt else ("has a command", "It takes no runner.")
+        raise InputError(f"{who} {said[0]}.", advice=said[1])
+    if spec.paths and not spec.repo:
+        raise InputError(f"{who} has paths but no repository.", advice="Name the repository they are in.")
+    if wrong := [path for path in spec.outputs if not is_output(path)]:
+        raise InputError(f"{who} cannot promise {wrong[0]!r}.", advice=f"An output is {OUTPUT_RULE}.")
 
 
 def _unknown_predecessor(convoy: str, name: str, ids: set[str]) -> InputError:
@@ -123,23 +170,76 @@ def _unknown_predecessor(convoy: str, name: str, ids: set[str]) -> InputError:
     return InputError(f"Convoy '{convoy}' has no task '{name}' to wait for.", advice=advice)
 
 
-def _refuse_changes(tx: Transaction, spec: TaskSpec, known: TaskRow) -> None:
+def _describe_change(tx: Transaction, spec: TaskSpec, known: TaskRow) -> str:
+    """Say what of a known task the plan would have otherwise; nothing when nothing."""
+    now, then = _task_details(spec), known.get_details()
+    limits = asdict(spec.limits)
     changed = [
         name
         for name, new, old in (
             ("command", spec.command, known.command),
+            ("prompt", spec.prompt, queries.find_prompt(tx.connection, known.key)),
             ("repo", spec.repo, known.repo),
             ("verify", spec.verify, known.verify),
             ("title", spec.title, known.title),
             ("priority", spec.priority, known.priority),
             ("attempts", spec.attempts, known.attempts_planned),
-            ("output", spec.output, known.output),
+            ("outputs", spec.outputs, known.outputs),
             ("idempotent", spec.idempotent, bool(known.idempotent)),
-            ("limits", asdict(spec.limits), known.get_limits()),
+            # An earlier version wrote fewer limits down: of the others it says nothing.
+            ("limits", limits, {**limits, **known.get_limits()}),
             ("after", sorted(spec.after), sorted(_predecessors(tx, known))),
+            *((name, now.get(name), then.get(name)) for name in sorted({*now, *then})),
         )
         if new != old
     ]
-    if changed:
-        what = f"Task '{spec.id}' is already in convoy '{known.convoy}' with another {' and '.join(changed)}."
-        raise InputError(what, advice="A task that was handed in does not change. Give the new one another id.")
+    if not changed:
+        return ""
+    is_ = f"Task '{spec.id}' is already here with another {' and '.join(changed)}"
+    return f"{is_}; it stays as it was. Give the new one another id."
+
+
+def _list_repo_changes(spec: RepoSpec, known: RepoRow) -> list[str]:
+    names = ("verify", "setup", "keep", "lock", "backup")
+    return [name for name in names if getattr(spec, name) != getattr(known, name)]
+
+
+def _find_same_repo(tx: Transaction, spec: RepoSpec) -> RepoRow | None:
+    known = queries.find_repo(tx.connection, spec.name)
+    if known and (known.path, known.branch) != (spec.path, spec.branch):
+        said, is_ = f"{spec.path} ({spec.branch})", f"{known.path} ({known.branch})"
+        what = f"Repository '{spec.name}' is {is_} in this hive, not {said}."
+        raise InputError(what, advice="Give the other one another name in the plan.")
+    return known
+
+
+def _take_repo(tx: Transaction, spec: RepoSpec, *, is_wanted: bool) -> str:
+    """Have a repository fetched for new tasks, or because it changed; say so if it may not change under those at work.
+
+    Its gate must be one and the same for all that are in the queue together.
+    """
+    known = _find_same_repo(tx, spec)
+    changed = _list_repo_changes(spec, known) if known else []
+    user = _find_user(tx, spec.name) if changed else None
+    if user:
+        spec = replace(spec, **{name: getattr(known, name) for name in changed})
+    if is_wanted or (changed and not user):
+        want_repo(tx, spec)
+    if not user:
+        return ""
+    said = f"Repository '{spec.name}' is already here with another {' and '.join(changed)}, and {user} is to use it"
+    return f"{said}; it stays as it was. Hand the plan in again when nothing uses it."
+
+
+def _find_user(tx: Transaction, repo: str) -> str | None:
+    """Find a task that is at work on a repository, or will be."""
+    active = [convoy for convoy in queries.list_convoys(tx.connection) if convoy.state is ConvoyState.ACTIVE]
+    return next(
+        (
+            task.key
+            for convoy in active
+            for task in queries.list_tasks_of_convoy(tx.connection, convoy.name)
+            if task.repo == repo and task.state in USES_ITS_REPO
+        ),
+        None,
+    )

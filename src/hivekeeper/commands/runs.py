@@ -32,6 +32,7 @@ def intend_run(
         environment=order.environment,
         limits=dict(order.limits),
         boot_id=boot_id,
+        rooms=order.rooms,
     )
     tx.record(body)
     return True

@@ -9,10 +9,10 @@ import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from yaml.constructor import SafeConstructor
 from yaml.reader import ReaderError
@@ -252,6 +252,19 @@ class Checked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def rule(fits: Callable[[str], bool], sentence: str) -> AfterValidator:
+    """Hold text against a rule that is said to whoever breaks it."""
+
+    def hold(value: str) -> str:
+        if not fits(value):
+            raise ValueError(f"{sentence}; it is {show(value)}")
+        return value
+
+    return AfterValidator(hold)
+
+
+Filled = Annotated[str, rule(lambda text: bool(text.strip()), "must not be blank")]
+
 M = TypeVar("M", bound=Checked)
 # Names the mapping a location is in, as a person would, with the model that says its keys.
 Place = Callable[[Loc], tuple[str, type[Checked]]]
@@ -260,12 +273,15 @@ Place = Callable[[Loc], tuple[str, type[Checked]]]
 SENTENCES = {
     "string_type": "must be text, not {shown}; put it in quotes",
     "int_type": "must be a whole number, not {shown}",
+    "float_type": "must be a number, not {shown}",
+    "literal_error": "must be {expected}, not {shown}",
     "bool_type": "must be true or false, not {shown}",
     "list_type": "must be a list such as [A, B], not {shown}",
     "dict_type": "must be a mapping (key: value), not {shown}",
     "model_type": "must be a mapping (key: value), not {shown}",
+    "greater_than": "must be more than {gt:g}, not {shown}",
     "greater_than_equal": "must be at least {ge}, not {shown}",
-    "less_than_equal": "must be at most {le}, not {shown}",
+    "less_than_equal": "must be at most {le:.16g}, not {shown}",
     "too_short": "is empty; it needs at least one item",
     "value_error": "{error}",
 }

@@ -5,83 +5,133 @@ plain data beside it, so that a misspelt key in one task does not hide an unknow
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from hivekeeper.config.located import Checked, Loc, Located, Problems, check, parse_yaml, read_text
-from hivekeeper.config.settings import BytesLimit, SecondsLimit
+from hivekeeper.config.located import (
+    NOT_TEXT,
+    Checked,
+    Filled,
+    Loc,
+    Located,
+    Problems,
+    check,
+    parse_yaml,
+    read_text,
+    rule,
+)
+from hivekeeper.config.settings import BytesLimit, CountLimit, SecondsLimit
 from hivekeeper.config.values import show
 from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
-from hivekeeper.domain.plan import Limits, PlanSpec, RepoSpec, TaskSpec, find_cycle
+from hivekeeper.domain.plan import (
+    OUTPUT_RULE,
+    Limits,
+    PlanSpec,
+    RepoSpec,
+    TaskSpec,
+    find_cycle,
+    has_password,
+    is_inside,
+    is_output,
+    is_url,
+    split_path,
+)
 
 MAX_BYTES = 16 << 20
 # One ring is usually all there is; a plan of nothing but rings is not worth a pass over it for each.
 MAX_RINGS = 10
 LONGEST_RING_SHOWN = 12
 
-LIMIT_FIELDS = {"timeout": "wall_s", "silence": "silence_s", "output_limit": "output_bytes", "memory": "memory_bytes"}
+LIMIT_FIELDS = {
+    "timeout": "wall_s",
+    "silence": "silence_s",
+    "output_limit": "output_bytes",
+    "memory": "memory_bytes",
+    "processes": "processes",
+    "disk": "disk_bytes",
+}
 
 
-def _rule(fits: Callable[[str], bool], sentence: str) -> AfterValidator:
-    def hold(value: str) -> str:
-        if not fits(value):
-            raise ValueError(f"{sentence}; it is {show(value)}")
-        return value
-
-    return AfterValidator(hold)
+def _refuse_password(text: str) -> str:
+    if has_password(text):
+        # Not even here is it repeated.
+        raise ValueError("holds a password, which the ledger would keep for ever; let git's credential helper have it")
+    return text
 
 
-def _is_inside(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return bool(parts) and not path.startswith("/") and ".." not in parts
-
-
-Filled = Annotated[str, _rule(lambda text: bool(text.strip()), "must not be blank")]
-Name = Annotated[str, _rule(is_name, f"must be {NAME_RULE}")]
-TaskId = Annotated[str, _rule(is_task_id, f"must be {TASK_ID_RULE}")]
-Inside = Annotated[str, _rule(_is_inside, "must be a relative path inside the hive directory, without '..'")]
+Name = Annotated[str, rule(is_name, f"must be {NAME_RULE}")]
+TaskId = Annotated[str, rule(is_task_id, f"must be {TASK_ID_RULE}")]
+Output = Annotated[str, rule(is_output, f"must be {OUTPUT_RULE}")]
+Inside = Annotated[str, rule(is_inside, "must be a relative path inside the repository, without '..' or '.git'")]
+Local = Annotated[Filled, rule(lambda text: not is_url(text), "must be a path; a URL is written under 'url'")]
+Url = Annotated[
+    str,
+    AfterValidator(_refuse_password),
+    rule(is_url, "must be a URL such as https://host/lib.git or git@host:lib.git; a directory is written under 'path'"),
+]
 
 
 class _Repo(Checked):
-    path: Filled
+    path: Local | None = None
+    url: Url | None = None
     branch: Filled = "main"
     verify: Filled | None = None
+    setup: Filled | None = None
+    keep: list[Inside] = Field(default_factory=list)
+    lock: list[Inside] = Field(default_factory=list)
+    backup: Annotated[Filled, AfterValidator(_refuse_password)] | None = None
+
+
+class _Budget(Checked):
+    tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
+    money: Annotated[float, Field(gt=0, le=10**9)] | None = None
 
 
 class _Defaults(Checked):
+    runner: str = ""
     timeout: SecondsLimit = None
     silence: SecondsLimit = None
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     output_limit: BytesLimit = None
     memory: BytesLimit = None
+    processes: CountLimit = None
+    disk: BytesLimit = None
+    budget: _Budget = _Budget()
 
 
 class _Task(_Defaults):
     id: TaskId
-    command: Filled
+    command: Filled = ""
+    prompt: Filled = ""
     repo: str | None = None
     title: str = ""
     after: list[str] = Field(default_factory=list)
     verify: Filled | None = None
-    output: Inside | None = None
+    agent: Name | None = None
+    strengths: list[Name] = Field(default_factory=list)
+    paths: list[Inside] = Field(default_factory=list)
+    outputs: list[Output] = Field(default_factory=list)
+    output: Output = ""
     idempotent: bool = False
 
 
 class _Plan(Checked):
     convoy: Name
+    accept: Filled | None = None
     repos: dict[str, _Repo] = Field(default_factory=dict)
     defaults: _Defaults = _Defaults()
     tasks: Annotated[list[_Task], Field(min_length=1)]
 
 
-def load_plan(path: Path, limits: Limits | None = None) -> PlanSpec:
+def load_plan(path: Path, limits: Limits | None = None, runners: Collection[str] | None = None) -> PlanSpec:
     """Read a plan; `limits` hold for what neither a task nor the plan's defaults say.
 
+    `runners` are those that prompts may be given to; None, for whoever replaces them anyway, is any.
     Raises InputError, with every problem of the file, when anything is wrong.
     """
     problems = Problems(str(path), "nothing was submitted")
@@ -91,35 +141,72 @@ def load_plan(path: Path, limits: Limits | None = None) -> PlanSpec:
         problems.stop("there is no such file; check the name and the directory")
     located = parse_yaml(text, problems)
     plan = check(_Plan, located, problems, lambda loc: _place(located, loc))
-    _check_references(located, problems)
+    _check_references(located, problems, runners)
     if plan is None or problems.found:
         raise problems.error()
     return PlanSpec(
         convoy=plan.convoy,
         tasks=tuple(_task_spec(task, plan.defaults, limits or Limits()) for task in plan.tasks),
         repos=tuple(_repo_spec(name, repo, path.parent) for name, repo in plan.repos.items()),
+        accept=plan.accept,
     )
+
+
+def read_prompt(said: str) -> str:
+    """Read a prompt as it is typed: the text itself, or `@` and the file it is in."""
+    if not said.startswith("@"):
+        return said
+    problems = Problems(said[1:], "nothing was added")
+    try:
+        text = read_text(Path(said[1:]), problems, max_bytes=MAX_BYTES)
+    except FileNotFoundError:
+        problems.stop("there is no such file; check the name and the directory")
+    if found := NOT_TEXT.search(text):
+        problems.stop("holds a NUL byte; remove it", text.count("\n", 0, found.start()) + 1)
+    return text
 
 
 def _task_spec(task: _Task, defaults: _Defaults, limits: Limits) -> TaskSpec:
     said: dict[str, Any] = defaults.model_dump(exclude_unset=True) | task.model_dump(exclude_unset=True)
     limited = {field: said.pop(key) for key, field in LIMIT_FIELDS.items() if key in said}
-    return TaskSpec(**said | {"after": tuple(task.after), "limits": replace(limits, **limited)})
+    outputs = [said.pop("output")] if task.output else task.outputs
+    if task.command:
+        said.pop("runner", None)  # That of the defaults is for prompts.
+    lists = {"after": task.after, "strengths": task.strengths, "paths": task.paths, "outputs": outputs}
+    said |= {name: tuple(items) for name, items in lists.items()}
+    return TaskSpec(**said, limits=replace(limits, **limited))
 
 
 def _repo_spec(name: str, repo: _Repo, directory: Path) -> RepoSpec:
-    home = os.path.expanduser(repo.path)  # noqa: PTH111 - that of Path raises when there is no such user.
-    path = os.path.realpath(directory / home)
-    return RepoSpec(name, path, repo.branch, repo.verify)
+    return RepoSpec(
+        name=name,
+        path=repo.url or _make_absolute(repo.path or "", directory),
+        branch=repo.branch,
+        verify=repo.verify,
+        setup=repo.setup,
+        keep=tuple(repo.keep),
+        lock=tuple(repo.lock),
+        backup=_make_absolute(repo.backup, directory) if repo.backup else None,
+    )
+
+
+def _make_absolute(place: str, directory: Path) -> str:
+    if is_url(place):
+        return place
+    home = os.path.expanduser(place)  # noqa: PTH111 - that of Path raises when there is no such user.
+    return os.path.realpath(directory / home)
 
 
 def _place(located: Located, loc: Loc) -> tuple[str, type[Checked]]:
     match loc:
-        case ("tasks", int(index), *_):
+        case ("tasks", int(index), *rest):
             tasks = located.data["tasks"]
-            return _task_name(index, tasks[index] if isinstance(tasks, list) else None), _Task
+            who = _task_name(index, tasks[index] if isinstance(tasks, list) else None)
+            return (f"'budget' of {who}", _Budget) if rest[:1] == ["budget"] else (who, _Task)
         case ("repos", *name):
             return f"repo {show(name[0])}" if name else "'repos'", _Repo
+        case ("defaults", "budget", *_):
+            return "'budget' of 'defaults'", _Budget
         case ("defaults", *_):
             return "'defaults'", _Defaults
     return "the plan", _Plan
@@ -130,69 +217,152 @@ def _task_name(index: int, task: object) -> str:
     return f"task {show(name)}" if isinstance(name, str) else f"task {index + 1} of the list"
 
 
-def _check_references(located: Located, problems: Problems) -> None:
-    """Check what tasks say of each other and of repositories, as far as it can be read."""
-    repos, listed = located.data.get("repos"), located.data.get("tasks")
-    names: dict[str, object] = repos if isinstance(repos, dict) else {}
-    for repo in names:
-        if not is_name(repo):
-            problems.add(f"the name of repo {show(repo)} must be {NAME_RULE}", located.line(("repos", repo)))
-    tasks = {i: task for i, task in enumerate(listed if isinstance(listed, list) else []) if isinstance(task, dict)}
-    first: dict[str, int] = {}
-    for index, task in tasks.items():
-        name = task.get("id")
-        if isinstance(name, str) and (earlier := first.setdefault(name, index)) != index:
-            line = located.line(("tasks", earlier, "id"))
-            said = f"the id {show(name)} is already used on line {line}; rename one of the two"
-            problems.add(said, located.line(("tasks", index, "id")))
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A mapping of the plan as it was written: what it is called, and where it stands."""
+
+    who: str
+    loc: Loc
+    said: dict[str, object]
+    model: type[Checked]
+    located: Located
+    problems: Problems
+
+    def add(self, text: str, *keys: str | int) -> None:
+        self.problems.add(text, self.located.line((*self.loc, *keys)))
+
+    def list_texts(self, key: str) -> Iterator[tuple[int, str]]:
+        """List what is text in a list, with its place; of the rest the model has spoken."""
+        items = self.said.get(key)
+        return ((i, item) for i, item in enumerate(items if isinstance(items, list) else []) if isinstance(item, str))
+
+    def check_one_of(self, first: str, second: str, *, is_needed: bool) -> None:
+        if first in self.said and second in self.said:
+            self.add(f"{self.who} has both '{first}' and '{second}'; keep one", second)
+        # Where a key is unknown, it is probably the missing one, misspelt.
+        elif is_needed and first not in self.said and second not in self.said and not self._has_unknown_key():
+            self.add(f"{self.who} has no '{first}' and no '{second}'; add one")
+
+    def _has_unknown_key(self) -> bool:
+        return not self.said.keys() <= self.model.model_fields.keys()
+
+
+def _check_references(located: Located, problems: Problems, runners: Collection[str] | None) -> None:
+    """Check what parts say of each other, as far as it can be read."""
+    listed = located.data.get("tasks")
+    repos, defaults = _mapping(located.data.get("repos")), _mapping(located.data.get("defaults"))
+    for name, said in repos.items():
+        repo = _Part(f"repo {show(name)}", ("repos", name), _mapping(said), _Repo, located, problems)
+        if not is_name(name):
+            repo.add(f"the name of {repo.who} must be {NAME_RULE}")
+        if isinstance(said, dict):
+            repo.check_one_of("path", "url", is_needed=True)
+    tasks = [
+        _Part(_task_name(index, said), ("tasks", index), said, _Task, located, problems)
+        for index, said in enumerate(listed if isinstance(listed, list) else [])
+        if isinstance(said, dict)
+    ]
+    first = _check_ids(tasks)
+    _check_runners(tasks, defaults, located, problems, runners)
+    _check_outputs(tasks)
     waits: dict[str, tuple[str, ...]] = {}
-    for index, task in tasks.items():
-        _check_repo(index, task, names, located, problems)
-        after = _check_after(index, task, first, located, problems)
-        if isinstance(name := task.get("id"), str):
-            waits.setdefault(name, after)
-    _check_rings(waits, first, located, problems)
+    for task in tasks:
+        task.check_one_of("command", "prompt", is_needed=True)
+        task.check_one_of("agent", "strengths", is_needed=False)
+        _check_repo(task, repos)
+        after = _check_after(task, first)
+        if isinstance(who := task.said.get("id"), str):
+            waits.setdefault(who, after)
+    _check_rings(waits, {name: task.loc for name, task in first.items()}, located, problems)
 
 
-def _check_repo(
-    index: int, task: dict[str, object], names: dict[str, object], located: Located, problems: Problems
+def _mapping(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _check_ids(tasks: list[_Part]) -> dict[str, _Part]:
+    """Find who has each id first, and tell those who have it too."""
+    first: dict[str, _Part] = {}
+    for task in tasks:
+        name = task.said.get("id")
+        if isinstance(name, str) and (earlier := first.setdefault(name, task)) is not task:
+            line = task.located.line((*earlier.loc, "id"))
+            task.add(f"the id {show(name)} is already used on line {line}; rename one of the two", "id")
+    return first
+
+
+def _check_runners(
+    tasks: list[_Part],
+    defaults: dict[str, object],
+    located: Located,
+    problems: Problems,
+    runners: Collection[str] | None,
 ) -> None:
-    who, repo = _task_name(index, task), task.get("repo")
-    if "verify" in task and "repo" not in task:
-        line = located.line(("tasks", index, "verify"))
-        problems.add(f"{who} has 'verify' but no 'repo' to run it in; add 'repo' or remove 'verify'", line)
+    places: list[_Part] = [_Part("'defaults'", ("defaults",), defaults, _Defaults, located, problems), *tasks]
+    for place in places:
+        runner = place.said.get("runner")
+        if "command" in place.said:
+            if "runner" in place.said:
+                place.add(f"{place.who} has a 'command', which takes no 'runner'; remove it", "runner")
+        elif "prompt" in place.said and "runner" not in place.said and "runner" not in defaults:
+            known = f" (known: {', '.join(runners)})" if runners else ""
+            place.add(f"{place.who} has a 'prompt' but no 'runner' to give it to; add one here or in 'defaults'{known}")
+        elif isinstance(runner, str) and runners is not None and runner not in runners:
+            meant = problems.did_you_mean(runner, runners)
+            advice = meant or f"; known here: {', '.join(runners)}. Others are added to hive.toml: [runners.NAME]"
+            place.add(f"unknown runner {show(runner)} in {place.who}{advice}", "runner")
+
+
+def _check_outputs(tasks: list[_Part]) -> None:
+    """Hold every promised file to one task, however its path is written."""
+    first: dict[tuple[str, ...], str] = {}
+    for task in tasks:
+        task.check_one_of("output", "outputs", is_needed=False)
+        output = task.said.get("output")
+        said: list[tuple[Loc, str]] = [(("output",), output)] if isinstance(output, str) else []
+        said += [(("outputs", index), text) for index, text in task.list_texts("outputs")]
+        for keys, path in said:
+            if (parts := split_path(path)) in first:
+                task.add(f"{show(path)} of {task.who} is already promised {first[parts]}; keep one", *keys)
+            elif parts:
+                first[parts] = f"on line {task.located.line((*task.loc, *keys))} by {task.who}"
+
+
+def _check_repo(task: _Part, names: dict[str, object]) -> None:
+    repo = task.said.get("repo")
+    for key, what in (("verify", "run it in"), ("paths", "find them in")):
+        if key in task.said and "repo" not in task.said:
+            task.add(f"{task.who} has '{key}' but no 'repo' to {what}; add 'repo' or remove '{key}'", key)
     if not isinstance(repo, str) or repo in names:
         return
-    line = located.line(("tasks", index, "repo"))
     if names:
-        problems.add(f"unknown repo {show(repo)} in {who}{problems.did_you_mean(repo, names)}", line)
+        task.add(f"unknown repo {show(repo)} in {task.who}{task.problems.did_you_mean(repo, names)}", "repo")
     else:
-        problems.add(f"{who} names repo {show(repo)}, but the plan has no 'repos'; add it there with its path", line)
+        said = f"{task.who} names repo {show(repo)}, but the plan has no 'repos'; add it there with its path"
+        task.add(said, "repo")
 
 
-def _check_after(
-    index: int, task: dict[str, object], known: dict[str, int], located: Located, problems: Problems
-) -> tuple[str, ...]:
+def _check_after(task: _Part, known: dict[str, _Part]) -> tuple[str, ...]:
     """Check the dependencies of a task, and return those worth following."""
-    who, after = _task_name(index, task), task.get("after")
     good: dict[str, None] = {}
-    for position, name in enumerate(after if isinstance(after, list) else []):
-        line = located.line(("tasks", index, "after", position))
-        if not isinstance(name, str):
-            continue  # The model has said so.
-        if name == task.get("id"):
-            problems.add(f"{who} waits for itself; remove it from 'after'", line)
+    for position, name in task.list_texts("after"):
+        told = ""
+        if name == task.said.get("id"):
+            told = f"{task.who} waits for itself; remove it from 'after'"
         elif name in good:
-            problems.add(f"{show(name)} is twice in 'after' of {who}; keep one", line)
+            told = f"{show(name)} is twice in 'after' of {task.who}; keep one"
         elif name not in known:
-            problems.add(f"unknown task {show(name)} in 'after' of {who}{problems.did_you_mean(name, known)}", line)
+            meant = task.problems.did_you_mean(name, known)
+            told = f"unknown task {show(name)} in 'after' of {task.who}{meant}"
         else:
             good[name] = None
+        if told:
+            task.add(told, "after", position)
     return tuple(good)
 
 
 def _check_rings(
-    waits: dict[str, tuple[str, ...]], known: dict[str, int], located: Located, problems: Problems
+    waits: dict[str, tuple[str, ...]], known: dict[str, Loc], located: Located, problems: Problems
 ) -> None:
     for _ in range(MAX_RINGS):
         ring = find_cycle(waits)
@@ -201,7 +371,7 @@ def _check_rings(
         shown = [name if is_task_id(name) else show(name) for name in ring]
         if len(ring) > LONGEST_RING_SHOWN:
             shown = [*shown[:5], f"({len(ring) - 10} more)", *shown[-5:]]
-        line = located.line(("tasks", known[ring[0]], "after"))
+        line = located.line((*known[ring[0]], "after"))
         problems.add(f"tasks wait for each other: {' -> '.join(shown)}; remove one 'after'", line)
         for name in ring[1:]:
             del waits[name]

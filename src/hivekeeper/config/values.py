@@ -3,12 +3,20 @@
 import re
 from dataclasses import dataclass, field
 
+from hivekeeper.domain.names import find_nearest
 from hivekeeper.domain.plan import Limits
+from hivekeeper.domain.runner import Runner
+from hivekeeper.errors import InputError
 
 FILE_NAME = "hive.toml"
 LONGEST_SHOWN = 60
 LONGEST_S = 365 * 86_400.0
 LARGEST_BYTES = 1 << 50
+
+MOST_PROCESSES = 1_000_000
+
+# Known to every hive; the others are in its hive.toml.
+BUILT_IN_RUNNERS = ("scripted",)
 
 DEFAULT_TOML = """\
 # How this hive works. Every value here is the default: a line that is removed changes nothing.
@@ -21,14 +29,47 @@ archive_after = "24h"       # how long a complete convoy stays in sight
 heartbeat = "60s"           # how often the keeper records that it is alive
 abandoned_after = "300s"    # silence after which another keeper may take over; at least twice the heartbeat
 poll = "2s"                 # how often it looks for work when nothing wakes it
+preempt = "30s"             # how long a worker has to save its work when the machine is about to go away
 
 # What a task may use when its plan does not say; "none" is no limit.
 [limits]
 timeout = "none"            # from start to end: "45m", "1h30m", or a number of seconds
 silence = "none"            # time without any output
 output = "64MiB"            # all that it prints: "64MB", "2GiB", or a number of bytes
-memory = "none"
+memory = "none"             # of all its processes together
+processes = 1000            # alive at the same time
+disk = "20GiB"              # in its own directory
+
+# What keeps a worker's processes where they belong.
+[sandbox]
+level = "best"              # the strongest walls this machine has, or "namespaces", "landlock", "limits"
+require = "none"            # refuse to work behind weaker walls than "landlock" or "namespaces"
+read = []                   # what workers may read beside the toolchain: ["~/.config/agent"]
+write = []                  # what they may write beside their own directory
+pool = 2                    # clones of each repository made ready ahead; 0 is none
+snapshot_every = "5m"       # how often what a worker has made so far is kept
+reclaim_after = "1h"        # when to try again to remove what could not be removed
+
+# What takes prompts, one table for each: the prompt goes to it by "file", "stdin" or "argument".
+# [runners.claude]
+# command = "claude --print"
+# prompt = "stdin"
+
+# What a small hive may do without: hive init --agents N writes what suits a hive of N.
+[patterns]
+queue = true                # what workers make lands one at a time, verified; without, each change is a branch
+cleanup = true              # what an ended worker leaves behind is removed
+convoys = true              # a complete convoy stays in sight for archive_after; without, it is archived at once
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """What a small hive may do without; each can be switched off by itself."""
+
+    queue: bool = True
+    cleanup: bool = True
+    convoys: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +82,28 @@ class Settings:
     abandoned_after_s: float = 300.0
     poll_s: float = 2.0
     limits: Limits = field(default_factory=Limits)
+    level: str | None = None
+    require: str | None = None
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    pool: int = 2
+    snapshot_every_s: float = 300.0
+    reclaim_after_s: float = 3600.0
+    preempt_s: float = 30.0
+    runners: dict[str, Runner] = field(default_factory=dict)
+    patterns: Patterns = field(default_factory=Patterns)
+
+    @property
+    def runner_names(self) -> tuple[str, ...]:
+        """All that a prompt may be given to."""
+        return (*self.runners, *BUILT_IN_RUNNERS)
+
+    def check_runner(self, name: str) -> None:
+        """Refuse a runner that this hive does not have."""
+        if name not in self.runner_names:
+            meant = find_nearest(name, self.runner_names)
+            known = f"Did you mean '{meant}'?" if meant else f"It knows {', '.join(self.runner_names)}."
+            raise InputError(f"This hive has no runner '{name}'.", advice=f"{known} hive.toml has them: [runners.NAME]")
 
 
 NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
@@ -79,6 +142,14 @@ def read_size(value: object) -> int:
         msg = f"must be at least 1 byte and at most 1024TiB, not {show(value)}"
         raise ValueError(msg)
     return size
+
+
+def read_count(value: object) -> int:
+    """Read a number of processes."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_PROCESSES:
+        msg = f"must be a whole number from 1 to {MOST_PROCESSES:,}, not {show(value)}"
+        raise ValueError(msg)
+    return value
 
 
 def show(value: object) -> str:

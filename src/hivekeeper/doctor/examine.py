@@ -31,11 +31,13 @@ from hivekeeper.doctor.findings import (
 )
 from hivekeeper.doctor.lease import check_lease
 from hivekeeper.doctor.ledger import check_ledger
+from hivekeeper.doctor.locks import check_locks
 from hivekeeper.doctor.machine import check_machine, check_settings
-from hivekeeper.doctor.mirrors import check_locks, check_mirrors
+from hivekeeper.doctor.mirrors import check_mirrors
+from hivekeeper.doctor.public import check_public
 from hivekeeper.doctor.runs import check_processes, check_runs
-from hivekeeper.doctor.sandboxes import check_sandboxes
-from hivekeeper.errors import AnotherKeeperError, HiveError, InputError, LedgerRefusedError
+from hivekeeper.doctor.sandboxes import check_pool, check_sandboxes
+from hivekeeper.errors import AnotherKeeperError, HiveError, LedgerRefusedError
 from hivekeeper.keeper.lease import find_living_holder, take
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalRuns
@@ -59,7 +61,8 @@ def examine(root: Path, *, say: Say = _say_nothing, clock: Clock | None = None) 
 def _check_still(root: Path, say: Say) -> tuple[Finding, ...]:
     """Look at what mending does not change."""
     places = Places(root.resolve())
-    return (*check_settings(root), *check_machine(places.hive), *check_ledger(places.ledger, say))
+    machine = check_machine(places, _load_settings(root))
+    return (*check_settings(root), *machine, *check_ledger(places.ledger, say))
 
 
 def _is_current(findings: Iterable[Finding]) -> bool:
@@ -75,7 +78,9 @@ def _check_world(root: Path, clock: Clock, say: Say, still: Iterable[Finding]) -
         facts = gather(Places(root.resolve()), clock)
         yield from check_lease(facts, _load_settings(root).abandoned_after_s)
         yield from _check_mendable(facts)
+        yield from check_pool(facts)
         yield from check_mirrors(facts, say)
+        yield from check_public(facts, say)
     except LedgerRefusedError as error:
         yield Finding(Check.TABLES, Level.FAIL, error.what, error.advice)
     except HiveError as error:
@@ -88,7 +93,7 @@ def _check_world(root: Path, clock: Clock, say: Say, still: Iterable[Finding]) -
 def _load_settings(root: Path) -> Settings:
     try:
         return load_settings(root)
-    except InputError:  # which is a finding of its own
+    except HiveError:  # which is a finding of its own
         return Settings()
 
 

@@ -61,7 +61,8 @@ class Records:
 class Facts:
     """Records and world together.
 
-    `laid_out` has the sandboxes and gates on disk, `run_directories` runs by id, `stored` what lies among the mirrors.
+    `laid_out` has the rooms of sandboxes and gates on disk, `run_directories` runs by id, `stored` what lies among the
+    mirrors and the public repositories, `pool` the clones made ahead.
     """
 
     places: Places
@@ -71,7 +72,8 @@ class Facts:
     boot_id: str
     run_directories: tuple[str, ...]
     laid_out: Mapping[Path, AttemptKey]
-    stored: tuple[str, ...]
+    stored: tuple[Path, ...]
+    pool: tuple[Path, ...]
     looks: Mapping[str, Look]
     processes: Mapping[str, tuple[int, ...]]
 
@@ -88,7 +90,8 @@ class Facts:
 def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
     """Look at the world, then at the ledger, then at what still lives; while `mending` the lease is our own."""
     directories, laid_out = tuple(_list_run_directories(places.runs)), dict(_list_laid_out(places))
-    stored = tuple(entry.name for entry in list_directory(places.hive / "repos"))
+    stored = (*_list_paths(places.hive / "repos"), *_list_paths(places.hive / "public"))
+    pool = tuple(_list_paths(places.hive / "pool"))
     before = _list_marked()
     with reading_only(places.ledger) as connection:
         marker = f"{read_head(connection).hive}/"
@@ -107,6 +110,7 @@ def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
         run_directories=directories,
         laid_out=laid_out,
         stored=stored,
+        pool=pool,
         looks=looks,
         processes={run: pids for run in sorted(ours) if (pids := _both(before, after, marker + run))},
     )
@@ -142,6 +146,12 @@ def list_attempts(places: Places, tasks: Iterable[str]) -> list[AttemptRow]:
         return [row for rows in known for row in rows]
 
 
+def is_moving(places: Places, repo: str) -> bool:
+    """Ask the ledger whether a run that moves a repository's branches may be under way, as it is now."""
+    with reading_only(places.ledger) as connection:
+        return any(run.repo == repo and run.kind in ("fetch", "land") for run in queries.list_open_runs(connection))
+
+
 def _known_claim(run: RunRow) -> Claim | None:
     if run.state is not RunState.RUNNING:
         return None
@@ -154,8 +164,8 @@ def _list_run_directories(runs: Path) -> Iterator[str]:
 
 
 def _list_laid_out(places: Places) -> Iterator[tuple[Path, AttemptKey]]:
-    for room in (places.hive / "sandboxes", places.hive / "gates"):
-        for convoy in list_directories(room):
+    for kind in (places.hive / "sandboxes", places.hive / "gates"):
+        for convoy in list_directories(kind):
             for found in list_directories(convoy.path):
                 task, _, number = found.name.rpartition(".")
                 yield Path(found.path), (f"{convoy.name}/{task}", int(number) if number.isdecimal() else 0)
@@ -166,6 +176,10 @@ def list_directory(path: Path | str) -> list["os.DirEntry[str]"]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
         return sorted(entries, key=lambda entry: entry.name)
     return []
+
+
+def _list_paths(path: Path) -> list[Path]:
+    return [Path(entry.path) for entry in list_directory(path)]
 
 
 def list_directories(path: Path | str) -> list["os.DirEntry[str]"]:

@@ -29,7 +29,9 @@ class Check(StrEnum):
     RUNS = "runs"
     PROCESSES = "processes"
     SANDBOXES = "sandboxes"
+    POOL = "pool"
     MIRRORS = "mirrors"
+    PUBLIC = "public"
     LOCKS = "locks"
     SETTINGS = "settings"
     DIRECTORY = "directory"
@@ -94,7 +96,7 @@ class Report:
 
 MEND = "Type: hive doctor --fix"
 _LEDGER_ITSELF = (Check.LEDGER, Check.LOG, Check.TABLES, Check.FILE)
-_NEEDED = (Check.DIRECTORY, Check.DISK, Check.GIT)
+_NEEDED = (Check.DIRECTORY, Check.DISK, Check.GIT, Check.WORKERS)
 
 
 def is_distrusted(findings: Iterable[Finding]) -> bool:

@@ -1,27 +1,31 @@
-"""The machine and the settings: room on the disk, git, the boot, and whether hive.toml can be read."""
+"""The machine and the settings: room on the disk, git, the boot, what keeps workers apart, and hive.toml."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from hivekeeper.config.settings import load_settings
-from hivekeeper.config.values import FILE_NAME
+from hivekeeper.config.values import FILE_NAME, Settings
 from hivekeeper.doctor.findings import Check, Finding, Level
 from hivekeeper.errors import HiveError
 from hivekeeper.git.mirror import check_git
+from hivekeeper.places import Places
 from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.sandbox import walls
 
 LEAST_FREE_BYTES = 1 << 30
 LEAST_FREE_SHARE = 0.05
 
 
-def check_machine(hive: Path) -> Iterator[Finding]:
+def check_machine(places: Places, settings: Settings) -> Iterator[Finding]:
     """Look at what the hive stands on."""
-    yield from check_directory(hive)
-    yield from check_disk(hive)
+    yield from check_directory(places.hive)
+    yield from check_disk(places.hive)
     yield from check_git_version()
-    yield Finding(Check.BOOT, Level.OK, f"boot {read_boot_id()}")
-    yield Finding(Check.WORKERS, Level.OK, "workers are held by limits; nothing else keeps them in their sandbox")
+    boot_id = read_boot_id()
+    yield Finding(Check.BOOT, Level.OK, f"boot {boot_id}")
+    wanted = walls.Level(settings.level) if settings.level else None
+    yield judge_walls(walls.find_walls(places.walls, boot_id, wanted=wanted), settings.require)
 
 
 def check_directory(hive: Path) -> Iterator[Finding]:
@@ -57,6 +61,16 @@ def check_git_version() -> Iterator[Finding]:
         yield Finding(Check.GIT, Level.OK, f"git {check_git()}")
     except HiveError as error:
         yield Finding(Check.GIT, Level.FAIL, error.what, error.advice)
+
+
+def judge_walls(found: walls.Walls, require: str | None) -> Finding:
+    """Tell what keeps workers apart, and whether that is as much as the settings ask for."""
+    by = f"{found.level} ({found.level.builder})" if found.level.builder else f"{found.level} only"
+    what = f"workers are kept apart by {by}{found.why and ': '}{found.why}"
+    if require is None or walls.Level(require).rank <= found.level.rank:
+        return Finding(Check.WORKERS, Level.OK, what)
+    advice = f"Do what it says, or ask for less: 'require' in [sandbox] of {FILE_NAME}."
+    return Finding(Check.WORKERS, Level.FAIL, f"{FILE_NAME} requires {require}, and {what}.", advice)
 
 
 def check_settings(root: Path) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
-"""Sandboxes and gates: directories without an attempt, and attempts without their directory.
+"""Rooms of sandboxes and gates without an attempt, attempts without their room, and clones made ahead.
 
-A sandbox may go only if its work is proven kept: its attempt has settled, a snapshot of it ended well, the snapshot's
-ref is in the mirror, and no file in it is newer than the snapshot's start. The last is what tells a directory that came
-back after a power cut, with nothing new in it, from one that somebody has worked in since.
+A sandbox may go only if its work is proven kept: its attempt has settled, a snapshot of it ended well and left nothing
+out, the snapshot's ref is in the mirror, and no file of its worker is newer than the snapshot's start. The last is what
+tells a directory that came back after a power cut, with nothing new in it, from one that somebody has worked in since.
 """
 
 import os
@@ -19,6 +19,10 @@ from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import attempt_ref
 
 PRESENT = "PRESENT"
+# What the hive's own runs write beside a worker's tree, the snapshot too: no worker can.
+_OURS = {"base", "ignored", "rest.tar", "key", "ready"} | {
+    f"{index}{end}" for index in ("index", "save") for end in ("", ".lock", ".paths", ".said")
+}
 # After an older ledger was put back, it may belong to a run that the keeper is about to adopt (docs/adr/0006).
 _SETTLE_FIRST = (
     "Let the keeper come to it first: hive up. If it is still reported when the hive has nothing left to do, "
@@ -60,7 +64,9 @@ def _doubt_kept(facts: Facts, path: Path, known: Known | None) -> str | None:
         return "processes of its runs are alive"
     snapshot = known.find_success("snapshot")
     if snapshot is None or snapshot.repo is None or snapshot.started_at is None:
-        return "no snapshot of its work ended well"
+        return "no snapshot of its work ended well, or only its outputs were kept"
+    if snapshot.reason:
+        return f"its snapshot said: {snapshot.reason}"
     mirror = Mirror(facts.places.mirror(snapshot.repo))
     ref = attempt_ref(known.attempt.task, known.attempt.number)
     if mirror.find_commit(ref) is None:
@@ -83,7 +89,8 @@ def _find_newer(directory: Path, seconds: float) -> str | None:
     """Find a file that was changed, made or put there later; a directory changes also when something is taken away."""
     for parent, directories, names in os.walk(directory, onerror=_raise):
         links = [name for name in directories if Path(parent, name).is_symlink()]
-        for name in names + links:
+        ours = _OURS if parent == str(directory) else ()
+        for name in (name for name in names + links if name not in ours):
             # The change time, which nobody can set: a copy that was put back has a modification time of old.
             if os.lstat(f"{parent}/{name}").st_ctime > seconds:
                 return f"{parent}/{name}"
@@ -97,10 +104,19 @@ def _raise(error: OSError) -> None:
 def _check_missing(facts: Facts) -> Iterator[Finding]:
     for known in facts.records.attempts.values():
         attempt = known.attempt
-        path = facts.places.sandbox(attempt.task, attempt.number)
+        path = facts.places.sandbox(attempt.task, attempt.number) / "work"
         made, removing = known.find_success("sandbox"), any(run.kind == "remove" for run in known.runs)
         if attempt.sandbox == PRESENT and made and not removing and not path.exists():
             yield _judge_missing(attempt, path, is_kept=known.find_success("snapshot") is not None)
+
+
+def check_pool(facts: Facts) -> Iterator[Finding]:
+    """Count the clones made ahead; nobody has worked in one, so those of no use are for the keeper to remove."""
+    left = [path.name for path in facts.pool if path.suffix == ".new" or f".{facts.boot_id[:8]}." not in path.name]
+    what = f"{len(facts.pool) - len(left)} clones are ready"
+    if left and facts.records.keeper is None:
+        what += f", {len(left)} are unfinished or of another boot: the next keeper removes them"
+    yield Finding(Check.POOL, Level.OK, what)
 
 
 def _judge_missing(attempt: AttemptRow, path: Path, *, is_kept: bool) -> Finding:

@@ -1,7 +1,9 @@
 """What follows from the runs of an attempt: the next run, or a verdict on the attempt.
 
-An attempt on a repository is three kinds of run in a row: `sandbox` makes the clone, `agent` works in it, `snapshot`
-keeps what it made, whatever the agent's end was. An attempt without a repository is the `agent` alone.
+An attempt on a repository is several kinds of run in a row: `sandbox` makes the clone, `setup` makes it ready, `stash`
+keeps what setup made for others, `agent` works, `snapshot` keeps what it made, whatever the agent's end was, and
+`backup` pushes that to a second repository. An attempt that promises outputs has a `sandbox` and a `snapshot` that
+collects them; any other is the `agent` alone. While an agent works, what it has made is kept now and then by `save`.
 
 Nothing in a sandbox is synced to disk, so nothing in it is believed after the machine has restarted: a clone made
 before is made again, and what an agent had made but nobody had kept is kept for a person and not judged.
@@ -11,10 +13,11 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hivekeeper.domain.rows import RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import RunState
 
 MAX_INFRASTRUCTURE_TRIES = 3
+NOT_AS_PROMISED = 3  # how a snapshot says that it went well and what was promised is not there
 RESTARTED = "the machine restarted before what it made was safe on disk"
 
 
@@ -53,31 +56,98 @@ class WaitForRun:
 Step = Intend | Judge | Fail | LeaveUnknown | WaitForRun
 
 
-def decide_step(task: TaskRow, runs: Sequence[RunRow], *, boot_id: str) -> Step:
+def list_kinds(task: TaskRow, repo: RepoRow | None, start: str | None) -> tuple[str, ...]:
+    """List the kinds of run an attempt takes, in their order."""
+    if not task.has_room:
+        return ("agent",)
+    if repo is None:
+        return ("sandbox", "agent", "snapshot")
+    setup = ("setup",) if repo.setup else ()
+    # What a predecessor's tree makes of a setup is not for others.
+    stash = ("stash",) if repo.setup and repo.keep and start is None else ()
+    return ("sandbox", *setup, *stash, "agent", "snapshot", *(("backup",) if repo.backup else ()))
+
+
+_FAILURES = {
+    "sandbox": "its sandbox could not be made",
+    "setup": "its repository's setup failed",
+    "stash": "what its setup made could not be kept",
+    "snapshot": "what it left could not be kept",
+}
+
+
+def decide_step(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str) -> Step:
     """Decide what comes next for an attempt that works, in this boot. `runs` are in the order they were intended."""
-    tries = {kind: [run for run in runs if run.kind == kind] for kind in ("sandbox", "agent", "snapshot")}
-    for kind in ("sandbox", "agent", "snapshot") if task.repo else ("agent",):
-        if not tries[kind]:
-            return Intend(kind, 1)
-        last = tries[kind][-1]
-        if last.is_open:
+    counted = {kind: sum(run.kind == kind for run in runs) for kind in kinds}
+    begun = bool(counted["agent"])
+    # A clone that is made anew is made ready anew.
+    first = max((place for place, run in enumerate(runs) if run.kind == "sandbox"), default=0)
+    last = {run.kind: run for run in (runs if begun else runs[first:])}
+    for kind in kinds:
+        run = last.get(kind)
+        if run is None:
+            return Intend(kind, counted[kind] + 1)
+        if run.is_open:
             return WaitForRun()
-        if kind == "agent":
-            # Whatever became of it, what it made is kept first.
-            continue
-        spoilt = kind == "sandbox" and last.boot_id != boot_id and not tries["agent"]
-        if (not last.succeeded or spoilt) and len(tries[kind]) < MAX_INFRASTRUCTURE_TRIES:
-            return Intend(kind, len(tries[kind]) + 1)  # lost, or git was killed under it: repeating harms nobody
-        if not last.succeeded or spoilt:
-            what = "its sandbox could not be made" if kind == "sandbox" else "what it left could not be kept"
-            return Fail(f"{what}: {RESTARTED if last.succeeded else describe_ending(last)}")
-    agent = tries["agent"][-1]
-    kept = tries["snapshot"][-1].boot_id if task.repo else boot_id
-    if agent.succeeded and (kept == agent.boot_id or not (task.repo or task.output)):
+        spoilt = not begun and run.boot_id != boot_id
+        if kind == "agent" or (run.succeeded and not spoilt):
+            continue  # whatever became of the agent, what it made is kept first
+        if run.exit_status == NOT_AS_PROMISED and kind == "snapshot":
+            break
+        # Lost, or git was killed under it: repeating harms nobody. A person's own command has said what is wrong.
+        again = "sandbox" if spoilt else kind
+        final = kind == "setup" and run.state is RunState.EXITED and not spoilt
+        if not final and counted[again] < MAX_INFRASTRUCTURE_TRIES:
+            return Intend(again, counted[again] + 1)
+        if kind != "backup" and not (begun and _may_have_run(task, last["agent"])):  # kept here is kept
+            return Fail(f"{_FAILURES[again]}: {RESTARTED if run.succeeded else describe_ending(run)}")
+    return _judge(task, last["agent"], last.get("snapshot"), boot_id)
+
+
+def _may_have_run(task: TaskRow, agent: RunRow) -> bool:
+    """Tell whether nobody can say what an agent did outside of a repository, where repeating may do harm."""
+    return agent.state is RunState.LOST and not task.repo and not task.idempotent
+
+
+def _judge(task: TaskRow, agent: RunRow, snapshot: RunRow | None, boot_id: str) -> Step:
+    kept = snapshot.boot_id if snapshot else boot_id
+    if agent.succeeded and (kept == agent.boot_id or not task.has_room):
+        if snapshot is not None and not snapshot.succeeded:
+            return Fail(f"it ended with exit code 0 but {snapshot.reason}")
         return Judge()
-    if (agent.state is RunState.LOST or agent.succeeded) and not task.repo and not task.idempotent:
+    if _may_have_run(task, agent) or (agent.succeeded and not task.repo and not task.idempotent):
         return LeaveUnknown(f"it may have run: {RESTARTED if agent.succeeded else agent.reason}")
     return Fail(RESTARTED if agent.succeeded else describe_ending(agent))
+
+
+def decide_save(runs: Sequence[RunRow], *, since: str) -> Intend | None:
+    """Decide whether to keep what a working agent has made so far: if that was not done since this moment."""
+    saves = [run for run in runs if run.kind == "save"]
+    agent = next((run for run in runs if run.kind == "agent" and run.state is RunState.RUNNING), None)
+    if agent is None or any(run.is_open for run in saves):
+        return None
+    last = saves[-1].intended_at if saves else agent.started_at or agent.intended_at
+    return Intend("save", len(saves) + 1) if last <= since else None
+
+
+def is_saved(runs: Sequence[RunRow], *, since: str) -> bool | None:
+    """Tell whether what a working agent has made was kept after this moment; None where there is nothing to keep."""
+    agent = next((run for run in runs if run.kind == "agent" and run.state is RunState.RUNNING), None)
+    if agent is None or agent.repo is None or (agent.started_at or "") > since:
+        return None
+    return any(run.kind == "save" and run.intended_at >= since and not run.is_open for run in runs)
+
+
+def decide_start(previous: AttemptRow | None, runs: Sequence[RunRow], kept: str | None) -> str | None:
+    """Decide which commit an attempt goes on from; None is what has landed.
+
+    A worker that was cut off left something worth going on from. One that said it was done and was not, or that went on
+    from another's work and was cut off too, did not.
+    """
+    agents = [run for run in runs if run.kind == "agent"]
+    if previous is None or previous.start is not None or not agents or agents[-1].succeeded:
+        return None
+    return kept
 
 
 def describe_ending(run: RunRow) -> str:
@@ -98,6 +168,10 @@ def describe_ending(run: RunRow) -> str:
             return "it wrote more output than its limit and was stopped"
         case "memory":
             return "it used more memory than its limit and was stopped"
+        case "processes":
+            return "it started more processes than its limit and was stopped"
+        case "disk":
+            return "it wrote more to disk than its limit and was stopped"
         case "killed":
             return f"it was stopped: {run.reason or 'asked for'}"
         case "could-not-start":

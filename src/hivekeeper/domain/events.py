@@ -7,7 +7,7 @@ others need the keeper's epoch.
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 
@@ -42,7 +42,7 @@ class Event:
 def _kind(name: str, subject: str) -> Any:  # noqa: ANN401 - a class decorator hands back the class it was given
     def register(cls: type[Body]) -> type[Body]:
         cls.kind, cls.subject_field = name, subject
-        cls.names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # every body is a dataclass
+        cls.names = tuple(each.name for each in fields(cls))  # type: ignore[arg-type]  # every body is a dataclass
         BODIES[name] = cls
         return cls
 
@@ -80,6 +80,7 @@ class ConvoySubmitted(Body):
 
     convoy: str
     pipeline: str
+    accept: str | None = None
 
 
 @_kind("convoy.extended", "convoy")
@@ -142,6 +143,7 @@ class RepoWanted(Body):
     branch: str
     verify: str | None
     fetch: int
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 @_kind("repo.fetched", "repo")
@@ -211,6 +213,8 @@ class TaskAdded(Body):
     output: str | None
     idempotent: bool
     limits: dict[str, Any]
+    prompt: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 @_kind("task.cancelled", "task")
@@ -241,7 +245,10 @@ class TaskRetryRequested(Body):
 @_kind("task.dispatched", "task")
 @dataclass(frozen=True, slots=True)
 class TaskDispatched(Body):
-    """A worker was given the task; everything it will do is intended by runs of this attempt."""
+    """A worker was given the task; everything it will do is intended by runs of this attempt.
+
+    `start` is the commit of a predecessor that it goes on from; None is the integration branch.
+    """
 
     task: str
     convoy: str
@@ -249,6 +256,7 @@ class TaskDispatched(Body):
     swarm: int
     worker: int
     sandbox: bool
+    start: str | None = None
 
 
 @_kind("task.completed", "task")
@@ -374,7 +382,10 @@ class MergeWithdrawn(Body):
 @_kind("run.intended", "run")
 @dataclass(frozen=True, slots=True)
 class RunIntended(Body):
-    """An effect is about to be made, exactly this one, by a process of this boot."""
+    """An effect is about to be made, exactly this one, by a process of this boot.
+
+    `rooms` is what it may touch when it is a worker's; None is a command of the hive's own.
+    """
 
     run: str
     run_kind: str
@@ -386,6 +397,7 @@ class RunIntended(Body):
     environment: dict[str, str]
     limits: dict[str, Any]
     boot_id: str
+    rooms: dict[str, list[str]] | None = None
 
 
 @_kind("run.started", "run")

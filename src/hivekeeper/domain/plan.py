@@ -2,7 +2,15 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+
+# As git reads them: a scheme, or a host before the first colon; `name::address` would have git start a program.
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|(?:[\w.+-]+@)?[A-Za-z0-9][^:/\s]*:(?!:)\S+", re.ASCII)
+OUTPUT_RULE = "a relative path inside the hive directory, without '..' or '.git', not in '.hive' and not 'hive.toml'"
+PASSWORD = re.compile(r"://[^/]*:[^/]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,34 +21,53 @@ class Limits:
     silence_s: float | None = None
     output_bytes: int | None = 64 * 1024 * 1024
     memory_bytes: int | None = None
+    processes: int | None = 1000
+    disk_bytes: int | None = 20 * 1024 * 1024 * 1024
     grace_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class RepoSpec:
-    """A git repository tasks may work on; `path` is absolute."""
+    """A git repository tasks may work on; `path` is absolute, or a URL.
+
+    `setup` makes a clone ready and `keep` names what it makes, which is kept for the next clone whose `lock` files are
+    the same. `backup` is a second repository that what workers made is pushed to.
+    """
 
     name: str
     path: str
     branch: str = "main"
     verify: str | None = None
+    setup: str | None = None
+    keep: tuple[str, ...] = ()
+    lock: tuple[str, ...] = ()
+    backup: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """One piece of work: a shell command, on a repository or without one."""
+    """One piece of work: a shell command, or a prompt for a runner, on a repository or without one.
+
+    `paths` are the only ones it may change; `agent` or `strengths` say who should do it; `budget` what it may cost.
+    """
 
     id: str
-    command: str
+    command: str = ""
     repo: str | None = None
     title: str = ""
     after: tuple[str, ...] = ()
     verify: str | None = None
     priority: int = 0
     attempts: int = 3
-    output: str | None = None
+    outputs: tuple[str, ...] = ()
     idempotent: bool = False
     limits: Limits = field(default_factory=Limits)
+    prompt: str = ""
+    runner: str = ""
+    agent: str | None = None
+    strengths: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    budget: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +77,46 @@ class PlanSpec:
     convoy: str
     tasks: tuple[TaskSpec, ...]
     repos: tuple[RepoSpec, ...] = ()
+    accept: str | None = None
 
     def fingerprint(self) -> str:
         """Tell two plans apart by what they say, not by how they are written."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def is_url(text: str) -> bool:
+    """Tell whether a repository is named by a URL, with a scheme or as `host:path`, and not by a path."""
+    return URL.fullmatch(text) is not None
+
+
+def has_password(url: str) -> bool:
+    """Tell whether a URL carries a secret, which no ledger may keep."""
+    return PASSWORD.search(url) is not None
+
+
+def split_path(path: str) -> tuple[str, ...]:
+    """Name the parts of a path, so that two ways to write it are one."""
+    return tuple(part for part in path.split("/") if part not in ("", "."))
+
+
+def is_inside(path: str) -> bool:
+    """Tell whether a path stays below where it begins, and out of what git keeps there."""
+    parts = split_path(path)
+    return bool(parts) and not path.startswith("/") and "\n" not in path and not {"..", ".git"}.intersection(parts)
+
+
+def is_output(path: str) -> bool:
+    """Tell whether a task may leave a file there: inside the hive's directory, but nothing of the hive's own."""
+    return is_inside(path) and split_path(path)[0] != ".hive" and split_path(path) != ("hive.toml",)
+
+
+def find_stray(changed: Iterable[str], paths: Sequence[str]) -> str | None:
+    """Find a changed path that is none of the allowed ones; where nothing is said, all are."""
+    if not paths:
+        return None
+    # A directory stands for all that is in it.
+    allowed = [pattern for path in paths for pattern in (path, f"{path.rstrip('/')}/*")]
+    return next((path for path in changed if not any(fnmatchcase(path, pattern) for pattern in allowed)), None)
 
 
 def find_cycle(after: dict[str, tuple[str, ...]]) -> list[str] | None:

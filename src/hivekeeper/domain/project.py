@@ -26,7 +26,9 @@ Row = Mapping[str, Value]
 SETTLED = (AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.UNKNOWN, AttemptState.CANCELLED)
 
 # Every table the projection writes, in the order a replay may compare them.
-PROJECTED_TABLES = ("lease", "repo", "convoy", "swarm", "task", "task_after", "attempt", "merge_entry", "run")
+PROJECTED_TABLES = (
+    "lease", "repo", "convoy", "swarm", "task", "task_after", "task_prompt", "attempt", "merge_entry", "run",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
                 "boot_id": b.boot_id,
                 "state": RunState.INTENDED.value,
                 "intended_at": at,
+                "rooms": None if b.rooms is None else e.encode_json(b.rooms),
             }
             return (Insert("run", row),)
         case e.RunStarted() as b:
@@ -126,6 +129,7 @@ def _project_task(event: e.Event) -> tuple[Change, ...] | None:
                 "sandbox": "PRESENT" if b.sandbox else "NONE",
                 "state": AttemptState.WORKING.value,
                 "started_at": at,
+                "start": b.start,
             }
             return (
                 _move("task", {"key": b.task}, TaskState.IN_PROGRESS, attempts=b.attempt, dispatched_at=at, reason=""),
@@ -205,8 +209,14 @@ def _add_task(event: e.Event, b: e.TaskAdded) -> tuple[Change, ...]:
         "state": TaskState.PENDING.value,
         "position": event.seq,
         "added_at": event.occurred_at,
+        "details": e.encode_json(b.details),
     }
-    return (Insert("task", row), *(Insert("task_after", {"task": b.task, "after": other}) for other in b.after))
+    prompt = (Insert("task_prompt", {"task": b.task, "text": b.prompt}),) if b.prompt else ()
+    return (
+        Insert("task", row),
+        *prompt,
+        *(Insert("task_after", {"task": b.task, "after": other}) for other in b.after),
+    )
 
 
 def _project_merge(event: e.Event) -> tuple[Change, ...] | None:
@@ -247,8 +257,8 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
         case e.LeaseReleased() as b:
             return (Update("lease", {"id": 1, "holder": b.holder, "released_at": None}, {"released_at": at}),)
         case e.ConvoySubmitted() as b:
-            row: Row = {"name": b.convoy, "pipeline": b.pipeline, "state": ConvoyState.ACTIVE.value, "submitted_at": at}
-            return (Insert("convoy", row),)
+            row: dict[str, Value] = {"name": b.convoy, "pipeline": b.pipeline, "accept": b.accept, "submitted_at": at}
+            return (Insert("convoy", {**row, "state": ConvoyState.ACTIVE.value}),)
         case e.ConvoyExtended() as b:
             return (_move("convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None),)
         case e.ConvoyCompleted() as b:
@@ -270,7 +280,8 @@ def _project_repo(event: e.Event) -> tuple[Change, ...] | None:
     match event.body:
         case e.RepoWanted() as b:
             values: Row = {"path": b.path, "branch": b.branch, "verify": b.verify, "fetches": b.fetch, "problem": None}
-            return (Upsert("repo", {"name": b.repo}, {"state": RepoState.FETCHING.value, **values}),)
+            said: Row = {"state": RepoState.FETCHING.value, "details": e.encode_json(b.details)}
+            return (Upsert("repo", {"name": b.repo}, {**said, **values}),)
         case e.RepoFetched() as b:
             # Where both heads are one, the person has everything: nothing is left to publish.
             published: dict[str, Value] = {"published": b.integration} if b.integration == b.source else {}

@@ -36,10 +36,25 @@ class TaskRow:
     completed_at: str | None
     commit_id: str | None
     output_path: str | None
+    details: str = "{}"
 
     def get_limits(self) -> dict[str, Any]:
         """Read the limits of its runs."""
         return dict(json.loads(self.limits))
+
+    def get_details(self) -> dict[str, Any]:
+        """Read what only some tasks have: runner, agent, strengths, paths, budget."""
+        return dict(json.loads(self.details))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The files it promises; one a line, since no name may hold a line's end."""
+        return tuple(self.output.split("\n")) if self.output else ()
+
+    @property
+    def has_room(self) -> bool:
+        """Tell whether its workers have a place of their own; the others work where the hive lies."""
+        return bool(self.repo or self.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +72,7 @@ class AttemptRow:
     started_at: str
     ended_at: str | None
     commit_id: str | None
+    start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +100,7 @@ class RunRow:
     started_at: str | None
     ended_at: str | None
     kill_requested_at: str | None
+    rooms: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -133,6 +150,31 @@ class RepoRow:
     publications: int
     publish_problem: str | None
     publish_retry_at: str | None
+    details: str = "{}"
+
+    def get_details(self) -> dict[str, Any]:
+        """Read what only some repositories have."""
+        return dict(json.loads(self.details))
+
+    @property
+    def setup(self) -> str | None:
+        """The command that makes a clone ready to work in."""
+        return self.get_details().get("setup")
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """Directories that `setup` makes and that can be made again."""
+        return tuple(self.get_details().get("keep", ()))
+
+    @property
+    def lock(self) -> tuple[str, ...]:
+        """Files that say whether what `setup` made still fits."""
+        return tuple(self.get_details().get("lock", ()))
+
+    @property
+    def backup(self) -> str | None:
+        """Where else what workers made is kept."""
+        return self.get_details().get("backup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +189,7 @@ class ConvoyRow:
     archived_at: str | None
     workers: int
     swarms: int
+    accept: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Order:
     directory: str
     environment: dict[str, str]
     limits: dict[str, float | int | None]
+    rooms: dict[str, list[str]] | None = None
 
     @property
     def digest(self) -> str:

@@ -1,8 +1,11 @@
 """The effects on git, each an argv for a run: one short script a verb, repeatable, with no text of an agent in it."""
 
+import sys
 from pathlib import Path
 
 _SCRIPTS = Path(__file__).parent / "scripts"
+# Of what git leaves out no more than this is kept; what is larger is named instead.
+LARGEST_REST = 64 * 1024 * 1024
 
 # Nobody's configuration but ours: no hook, filter or helper named in a user's or worker's files may run here.
 # Every object is synced before it has its name: a torn one would be taken for whole when it is made again. Batched
@@ -34,6 +37,9 @@ CLEAN_ENVIRONMENT = {
     "GIT_CONFIG_VALUE_5": "false",
 }
 
+# For what need not outlive the machine's boot.
+FLEETING_ENVIRONMENT = {**CLEAN_ENVIRONMENT, "GIT_CONFIG_VALUE_0": "none"}
+
 Argv = tuple[str, ...]
 
 
@@ -47,6 +53,16 @@ def attempt_ref(task: str, attempt: int) -> str:
     return f"refs/hive/attempts/{task}/{attempt}"
 
 
+def save_ref(task: str, attempt: int) -> str:
+    """Name what was kept of an attempt while it worked, in the mirror; a number follows."""
+    return f"refs/hive/saves/{task}/{attempt}"
+
+
+def rest_ref(task: str, attempt: int) -> str:
+    """Name what git would leave out of what an attempt made (ignored files, nested repositories), in the mirror."""
+    return f"refs/hive/rest/{task}/{attempt}"
+
+
 def source_ref(branch: str) -> str:
     """Name the person's own branch, in the mirror."""
     return f"refs/hive/source/{branch}"
@@ -57,29 +73,51 @@ def published_ref(branch: str) -> str:
     return f"refs/heads/hive/{branch}"
 
 
-def fetch_repository(mirror: Path, source: str, branch: str) -> Argv:
+def fetch_repository(mirror: Path, public: Path, source: str, branch: str) -> Argv:
     """Bring the person's branch into the mirror and the integration branch up to it."""
-    return _script("fetch_repository", mirror, source, branch)
+    return _script("fetch_repository", mirror, public, source, branch)
 
 
-def make_sandbox(mirror: Path, branch: str, directory: Path) -> Argv:
-    """Make a worker's own clone."""
-    return _script("make_sandbox", mirror, branch, directory)
+def fill_pool(public: Path, branch: str, directory: Path) -> Argv:
+    """Prepare a clone ahead of its use."""
+    return _script("fill_pool", public, branch, directory)
 
 
-def snapshot_attempt(mirror: Path, clone: Path, ref: str, index: Path) -> Argv:
-    """Keep what a worker made, committed or not, under a ref of the mirror."""
-    return _script("snapshot_attempt", mirror, clone, ref, index)
+def make_sandbox(  # noqa: PLR0913, PLR0917 - one argument of the script each
+    room: Path, public: Path, branch: str, pool: str, mirror: Path, start: str, cache: str
+) -> Argv:
+    """Make a worker's room with a clone: of what has landed, or of what a predecessor left; `cache` may be none."""
+    return _script("make_sandbox", room, public, branch, pool, mirror, start, cache)
 
 
-def check_out_tree(mirror: Path, commit: str, directory: Path) -> Argv:
+def keep_setup(room: Path, cache: Path) -> Argv:
+    """Keep what a setup made for later clones."""
+    return _script("keep_setup", room, cache)
+
+
+def snapshot_attempt(mirror: Path, room: Path, ref: str, rest: str, keep: tuple[str, ...] = ()) -> Argv:
+    """Keep what a worker made, committed or not, under a ref of the mirror, and what git leaves out under another."""
+    return _script("snapshot_attempt", mirror, room, ref, rest, sys.executable, str(LARGEST_REST), *keep)
+
+
+def save_attempt(mirror: Path, room: Path, ref: str, number: int, backup: str | None) -> Argv:
+    """Keep what a worker has made so far, if that is more than last time, here and in a second repository."""
+    return _script("save_attempt", mirror, room, ref, f"{number:06}", sys.executable, backup or "")
+
+
+def push_backup(mirror: Path, backup: str, ref: str) -> Argv:
+    """Push what is kept of an attempt to a second repository."""
+    return _script("push_backup", mirror, backup, ref)
+
+
+def check_out_tree(mirror: Path, commit: str, room: Path) -> Argv:
     """Lay out exactly a commit's tree for the gate."""
-    return _script("check_out_tree", mirror, commit, directory)
+    return _script("check_out_tree", mirror, commit, room)
 
 
-def land_commit(mirror: Path, ref: str, new: str, old: str) -> Argv:
+def land_commit(mirror: Path, public: Path, branch: str, new: str, old: str) -> Argv:
     """Move the integration branch from old to new, or not at all."""
-    return _script("land_commit", mirror, ref, new, old)
+    return _script("land_commit", mirror, public, branch, new, old)
 
 
 def publish_commit(mirror: Path, source: str, commit: str, ref: str) -> Argv:
@@ -88,8 +126,9 @@ def publish_commit(mirror: Path, source: str, commit: str, ref: str) -> Argv:
 
 
 def remove_directory(directory: Path) -> Argv:
-    """Remove a directory of ours."""
-    return ("rm", "-rf", "--", str(directory))
+    """Remove a directory of ours, whatever a worker has made of its permissions; more may be named behind it."""
+    script = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@" 2>/dev/null; rm -rf -- "$@"; }'
+    return ("sh", "-c", script, "sh", str(directory))
 
 
 def _script(name: str, *arguments: str | Path) -> Argv:

@@ -1,6 +1,8 @@
 """One hive, kept: every part constructed, one thread a loop, and the only broad `except` of the package."""
 
 import logging
+import shlex
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,19 +11,26 @@ from pathlib import Path
 
 from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.config.values import Settings
+from hivekeeper.domain.attempt import is_saved
 from hivekeeper.domain.events import Body
+from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.states import AttemptState
 from hivekeeper.errors import HiveError, IllegalTransitionError, InputError, StaleEpochError
 from hivekeeper.keeper import lease
 from hivekeeper.keeper.nudges import NudgeSocket, nudge
-from hivekeeper.loops import Counts, Loop, dispatcher, executor, fetcher, heart, janitor, merger, publisher
+from hivekeeper.loops import Counts, Loop, dispatcher, executor, fetcher, heart, janitor, merger, publisher, stocker
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalRuns, Runs
+from hivekeeper.sandbox.walls import Level, Walls, find_walls
+from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger, open_ledger, read_head
 
 log = logging.getLogger("hivekeeper")
 
 LONGEST_BACKOFF_S = 30.0
 LONGEST_TURN_S = 0.1
+# A fake agent for rehearsals: its prompt is a script of steps.
+SCRIPTED = Runner("scripted", f"{shlex.quote(sys.executable)} -P -m hivekeeper.testing.scripted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,13 @@ def open_hive(root: Path, clock: Clock | None = None) -> Hive:
     return Hive(places, settings, ledger)
 
 
+def find_hive_walls(hive: Hive, boot_id: str) -> Walls:
+    """Find how well this machine can keep a hive's workers apart, as its settings want it."""
+    settings = hive.settings
+    wanted = Level(settings.level) if settings.level else None
+    return find_walls(hive.places.walls, boot_id, wanted=wanted, extra_read=settings.read, extra_write=settings.write)
+
+
 class Keeper:
     """The coordinator of a hive. Construct it with the lease taken, `step` or `start` it, `close` it."""
 
@@ -73,6 +89,7 @@ class Keeper:
         with hive.ledger.read() as connection:
             name = read_head(connection).hive
         self.runs = runs or LocalRuns(hive.places.runs, name, lambda: self._wake("executor"))
+        self._walls: Walls | None = None
         self.loops = self._build(workers or settings.workers)
         self._nudges = {loop.name: threading.Event() for loop in self.loops}
         self._committed = threading.Event()
@@ -83,17 +100,36 @@ class Keeper:
     def _build(self, workers: int) -> Sequence[Loop]:
         ledger, who, places, settings = self.hive.ledger, self.authority, self.hive.places, self.hive.settings
         boot, clock = self.runs.boot_id, self.clock
+        dispatching = dispatcher.Settings(
+            workers,
+            snapshot_every_s=settings.snapshot_every_s,
+            runners={SCRIPTED.name: SCRIPTED, **settings.runners},
+            queue=settings.patterns.queue,
+        )
+        sweeping = janitor.Settings(
+            archive_after_s=settings.archive_after_s if settings.patterns.convoys else 0.0,
+            reclaim_after_s=settings.reclaim_after_s,
+            cleanup=settings.patterns.cleanup,
+        )
+        self._dispatcher = dispatcher.Dispatcher(ledger, who, places, boot, clock, dispatching)
         return (
             heart.Heart(ledger, who, boot, clock, heart.Settings(settings.heartbeat_s)),
-            executor.Executor(ledger, who, self.runs, clock, executor.Settings(settings.poll_s)),
+            executor.Executor(
+                ledger, who, self.runs, clock, places.root, self.find_walls, executor.Settings(settings.poll_s)
+            ),
             fetcher.Fetcher(ledger, who, places, boot, fetcher.Settings()),
-            dispatcher.Dispatcher(ledger, who, places, boot, dispatcher.Settings(workers)),
+            stocker.Stocker(ledger, who, places, boot, stocker.Settings(settings.pool)),
+            self._dispatcher,
             merger.Merger(ledger, who, places, boot, merger.Settings()),
             publisher.Publisher(ledger, who, places, boot, clock, publisher.Settings()),
-            janitor.Janitor(
-                ledger, who, places, boot, clock, janitor.Settings(archive_after_s=settings.archive_after_s)
-            ),
+            janitor.Janitor(ledger, who, places, boot, clock, sweeping),
         )
+
+    def find_walls(self) -> Walls:
+        """Find the walls around workers, once: trying to escape takes a moment."""
+        if self._walls is None:
+            self._walls = find_hive_walls(self.hive, self.runs.boot_id)
+        return self._walls
 
     def step(self) -> Counts:
         """Run every loop once in this thread; tell what happened."""
@@ -115,6 +151,23 @@ class Keeper:
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def leave(self) -> tuple[int, int]:
+        """Keep what every worker has made so far, as long as there is time; tell of how many, and how many there are.
+
+        For a machine that is about to go: what was kept is where the next keeper goes on, here or elsewhere.
+        """
+        since = self._dispatcher.leave()
+        self._wake("dispatcher")
+        deadline = self.clock.monotonic() + self.hive.settings.preempt_s
+        while True:
+            with self.hive.ledger.read() as connection:
+                runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
+            left = [is_saved(of_attempt, since=since) for of_attempt in runs.values()]
+            at_work = [saved for saved in left if saved is not None]
+            if all(at_work) or self.stopped.is_set() or self.clock.monotonic() > deadline:
+                return sum(at_work), len(at_work)
+            self.wait_for_commit(0.1)
 
     def close(self) -> None:
         """Stop the loops and give the lease back. What runs goes on running and is found again."""

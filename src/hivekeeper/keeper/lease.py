@@ -139,7 +139,7 @@ def ask_to_stop(lease: LeaseRow, wait_s: float) -> bool:
         return True
     try:
         if read_start_ticks(lease.pid) == lease.start_ticks:
-            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+            signal.pidfd_send_signal(descriptor, signal.SIGINT)
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             return bool(poll.poll(wait_s * 1000))

@@ -3,29 +3,34 @@
 Rules:
 1. A task is dispatched when all its predecessors are COMPLETE and a worker is free; never when it has ended.
 2. Dispatch and the first run's intent are one commit, before anything starts.
-3. Evidence decides. On a repository: the agent ended well *and* the tree changed; then the change goes to the merge
-   queue. Without one: the agent ended well and the promised output was written during this attempt.
-4. What a worker made is kept before its attempt is judged, whatever the agent's end was.
+3. Evidence decides. On a repository: the agent ended well *and* the tree changed, only where it may; then the change
+   goes to the merge queue. Without one: the agent ended well and all it promised was collected from its room.
+4. What a worker made is kept now and then, and before its attempt is judged, whatever the agent's end was. A worker
+   that was cut off has a successor that goes on from there.
 5. A cancelled task's runs are ended first; only then is it CANCELLED.
 """
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import assert_never
 
-from hivekeeper.clock import to_seconds
+from hivekeeper.clock import Clock, to_seconds, to_text
 from hivekeeper.commands import attempts as commands
-from hivekeeper.commands.runs import intend_run, request_kill
+from hivekeeper.commands.runs import request_kill
+from hivekeeper.commands.work import Work, intend_step
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
 from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.plan import find_stray
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.run import Order
+from hivekeeper.domain.runner import Runner, make_shell_argv
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.git import orders
-from hivekeeper.git.mirror import Mirror
+from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
@@ -35,10 +40,16 @@ from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`workers`: how many attempts may work at once."""
+    """`workers`: how many attempts may work at once; `snapshot_every_s`: how often what they make is kept meanwhile.
+
+    Without a `queue` a change is complete when it is a branch of the person's repository.
+    """
 
     workers: int = 4
     interval_s: float = 5.0
+    snapshot_every_s: float = 300.0
+    runners: Mapping[str, Runner] = field(default_factory=dict)
+    queue: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,8 @@ class EndRuns:
 
 
 Action = a.Intend | a.Fail | a.LeaveUnknown | Proven | Cancel | EndRuns
-Decision = tuple[TaskRow, AttemptRow, Sequence[RunRow], Action]
+Decision = tuple[Work, Action]
+_OUR_KINDS = ("sandbox", "setup", "stash", "agent", "snapshot", "backup", "save")
 
 
 _WOKEN_BY = (
@@ -88,73 +100,99 @@ class Dispatcher:
     name = "dispatcher"
     rest_s = 0.0
 
-    def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
+    def __init__(
+        self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
+    ) -> None:
         self.interval_s = settings.interval_s
         self._ledger = ledger
         self._authority = authority
         self._places = places
         self._boot_id = boot_id
+        self._clock = clock
         self._settings = settings
+        self._leaving_since: str | None = None
 
     def hears(self, body: e.Body) -> bool:
-        return isinstance(body, _WOKEN_BY) or is_end_of(body, "sandbox", "agent", "snapshot")
+        return isinstance(body, _WOKEN_BY) or is_end_of(body, *_OUR_KINDS)
+
+    def leave(self) -> str:
+        """Dispatch nothing more, and keep at once what every agent has made so far; tell since when."""
+        self._leaving_since = self._leaving_since or self._clock.now()
+        return self._leaving_since
 
     def run_once(self) -> Counts:
-        """Judge what has ended, then fill the free workers."""
+        """Judge what has ended, keep what is being made, then fill the free workers."""
         with self._ledger.read() as connection:
             working = queries.list_open_attempts(connection, AttemptState.WORKING)
             runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
-            decisions = list(self._decide(connection, working, runs))
-            leaving = sum(not isinstance(action, a.Intend | EndRuns) for *_, action in decisions)
-            free = self._settings.workers - len(working) + leaving
-            ready = queries.list_ready_tasks(connection, free) if free > 0 else []
             repos = {repo.name: repo for repo in queries.list_repos(connection)}
+            decisions = list(self._decide(working, runs, repos))
+            leaving = sum(not isinstance(action, a.Intend | EndRuns) for _, action in decisions)
+            free = 0 if self._leaving_since else self._settings.workers - len(working) + leaving
+            ready = queries.list_ready_tasks(connection, free) if free > 0 else []
+            starts = {task.key: self._choose_start(connection, task) for task in ready if task.attempts and task.repo}
+            prompts = {key: self._write_prompt(connection, key) for key in self._list_prompted(decisions)}
         if not decisions and not ready:
             return {}
         with self._ledger.write(self._authority) as tx:
-            for task, attempt, of_attempt, action in decisions:
-                self._settle(tx, task, attempt, of_attempt, action, repos)
+            for work, action in decisions:
+                self._settle(tx, replace(work, prompt=prompts.get(work.task.key)), action)
             for task in ready:
-                number = commands.dispatch_task(tx, task)
-                self._intend(tx, task, number, a.Intend("sandbox" if task.repo else "agent", 1), repos)
+                attempt = commands.dispatch_task(tx, task, start=starts.get(task.key))
+                work = self._gather(task, attempt, [], repos)
+                if task.has_room:  # the others are given their prompt by the next pass, with everything else
+                    intend_step(tx, self._places, work, a.Intend("sandbox", 1), boot_id=self._boot_id)
+                elif work.argv and not _needs_prompt(task):
+                    intend_step(tx, self._places, work, a.Intend("agent", 1), boot_id=self._boot_id)
         return {"judged": len(decisions), "dispatched": len(ready)}
+
+    def _gather(self, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow], repos: dict[str, RepoRow]) -> Work:
+        agent = next((run for run in reversed(runs) if run.kind == "agent"), None)
+        runner = self._settings.runners.get(task.get_details().get("runner", ""))
+        argv = make_shell_argv(task.command) if task.command else runner.make_argv() if runner else ()
+        repo = repos[task.repo] if task.repo else None
+        if repo is not None and not self._settings.queue and repo.backup is None:
+            repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
+        return Work(task, attempt, repo, argv, agent=agent)
 
     def _decide(
         self,
-        connection: Connection,
         working: Sequence[tuple[AttemptRow, TaskRow]],
         runs: dict[tuple[str, int], list[RunRow]],
-    ) -> Sequence[Decision]:
-        decisions: list[Decision] = []
+        repos: dict[str, RepoRow],
+    ) -> Iterator[Decision]:
         for attempt, task in working:
             of_attempt = runs.get((attempt.task, attempt.number), [])
-            action = self._decide_one(connection, task, attempt, of_attempt)
+            work = self._gather(task, attempt, of_attempt, repos)
+            action = self._decide_one(work, of_attempt)
             if action is not None:
-                decisions.append((task, attempt, of_attempt, action))
-        return decisions
+                yield work, action
 
-    def _decide_one(
-        self, connection: Connection, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow]
-    ) -> Action | None:
-        step = a.decide_step(task, runs, boot_id=self._boot_id)
+    def _decide_one(self, work: Work, runs: Sequence[RunRow]) -> Action | None:
+        task, attempt = work.task, work.attempt
+        kinds = a.list_kinds(task, work.repo, attempt.start)
+        step = a.decide_step(task, runs, kinds, boot_id=self._boot_id)
         if step == a.Intend("sandbox", 2) and self._has_begun(task, attempt):
             step = a.Intend("agent", 1)
         if task.state is TaskState.CANCELLING:
-            ours = [run for run in runs if run.is_open and run.kind != "snapshot"]
-            to_end = tuple(run for run in ours if run.kill_requested_at is None)
-            if to_end:
-                return EndRuns(to_end)
-            if isinstance(step, a.Intend) and step.kind == "snapshot":
-                return step  # cancelled or not, what it made is kept
-            return None if isinstance(step, a.WaitForRun) else Cancel()
+            return _cancel(step, runs)
         match step:
             case a.WaitForRun():
-                return None
+                return self._decide_save(task, runs)
             case a.Judge():
-                evidence = self._look_at_work(connection, task, attempt, runs)
+                evidence = self._look_at_work(work)
                 return a.Fail(evidence.why) if isinstance(evidence, Unproven) else evidence
+            case a.Intend() if not work.argv:
+                name = task.get_details().get("runner", "")
+                return a.Fail(f"there is no runner '{name}'; name one of those in [runners] of hive.toml")
             case _:
                 return step
+
+    def _decide_save(self, task: TaskRow, runs: Sequence[RunRow]) -> a.Intend | None:
+        if task.repo is None:
+            return None
+        since = to_text(to_seconds(self._clock.now()) - self._settings.snapshot_every_s)
+        return a.decide_save(runs, since=self._leaving_since or since)
 
     def _has_begun(self, task: TaskRow, attempt: AttemptRow) -> bool:
         """Tell whether an agent the ledger does not know of was here: what it left is not to be made anew, but adopted.
@@ -163,38 +201,36 @@ class Dispatcher:
         """
         return (self._places.runs / attempt_run_id(task.key, attempt.number, "agent") / "claim").exists()
 
-    def _look_at_work(
-        self, connection: Connection, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow]
-    ) -> Proven | Unproven:
+    def _choose_start(self, connection: Connection, task: TaskRow) -> str | None:
+        """Choose what an attempt goes on from: what its predecessor left at its end, or else when it was last saved."""
+        assert task.repo is not None
+        attempts = queries.list_attempts_of_task(connection, task.key)
+        runs = queries.list_runs_of_attempt(connection, task.key, task.attempts)
+        mirror = Mirror(self._places.mirror(task.repo))
+        left = mirror.find_commit(orders.attempt_ref(task.key, task.attempts))
+        saved = list(list_refs(mirror.path, orders.save_ref(task.key, task.attempts)).values()) if left is None else []
+        return a.decide_start(attempts[-1] if attempts else None, runs, left or (saved[-1] if saved else None))
+
+    def _list_prompted(self, decisions: Sequence[Decision]) -> list[str]:
+        agents = (work for work, action in decisions if isinstance(action, a.Intend) and action.kind == "agent")
+        return [work.task.key for work in agents if _needs_prompt(work.task)]
+
+    def _write_prompt(self, connection: Connection, task: str) -> Path:
+        """Put what a worker is told where it can read it: the same words make the same file, so this is no effect."""
+        words = queries.find_prompt(connection, task).encode()
+        path = self._places.prompt(hashlib.sha256(words).hexdigest())
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_suffix(f".{threading.get_native_id()}")
+            draft.write_bytes(words)
+            draft.replace(path)
+        return path
+
+    def _look_at_work(self, work: Work) -> Proven | Unproven:
         """Believe the repository and the disk, not the exit code."""
-        if task.repo is not None:
-            repo = queries.find_repo(connection, task.repo)
-            assert repo is not None
-            return self._look_at_commit(task, attempt, repo)
-        if task.output is None:
-            return Proven()
-        try:
-            return self._look_at_output(task.output, self._tell_start(attempt, runs[-1]))
-        except OSError as error:  # one file that cannot be read must not keep all others from being judged
-            return Unproven(f"it ended with exit code 0 but {task.output} cannot be read: {error.strerror}")
-
-    def _look_at_output(self, output: str, began_ns: int) -> Proven | Unproven:
-        path = self._places.root / output
-        if not path.is_file():
-            return Unproven(f"it ended with exit code 0 but there is no {output}")
-        if path.stat().st_mtime_ns < began_ns:
-            return Unproven(f"it ended with exit code 0 but {output} is older than the attempt")
-        _make_durable(path)
-        return Proven(output=output)
-
-    def _tell_start(self, attempt: AttemptRow, agent: RunRow) -> int:
-        """Tell when an agent began, by the clock that dates files: the kernel's own is some milliseconds slow."""
-        try:
-            return (self._places.runs / agent.id / "claim").stat().st_mtime_ns
-        except FileNotFoundError:
-            return int(to_seconds(agent.started_at or attempt.started_at) * 1e9)
-
-    def _look_at_commit(self, task: TaskRow, attempt: AttemptRow, repo: RepoRow) -> Proven | Unproven:
+        task, attempt, repo = work.task, work.attempt, work.repo
+        if repo is None:
+            return Proven(output=task.output)  # collected, whole and synced, or the attempt would not be judged
         mirror = Mirror(self._places.mirror(repo.name))
         commit = mirror.find_commit(orders.attempt_ref(task.key, attempt.number))
         if commit is None:
@@ -202,32 +238,27 @@ class Dispatcher:
         base = mirror.find_merge_base(commit, orders.integration_ref(repo.branch))
         if base is None:
             return Unproven("what it made shares no history with the integration branch")
-        if mirror.get_tree(base) == mirror.get_tree(commit):
+        if mirror.get_tree(commit) in {mirror.get_tree(base), mirror.get_tree(attempt.start or base)}:
             return Unproven("it ended with exit code 0 but changed nothing")
+        if stray := find_stray(mirror.list_changed(base, commit), task.get_details().get("paths", ())):
+            return Unproven(f"it changed {stray}, which is none of the paths it may change")
         return Proven(commit=commit)
 
-    def _settle(
-        self,
-        tx: Transaction,
-        task: TaskRow,
-        attempt: AttemptRow,
-        runs: Sequence[RunRow],
-        action: Action,
-        repos: dict[str, RepoRow],
-    ) -> None:
-        ended_at = max((run.ended_at for run in runs if run.ended_at and run.kind == "agent"), default=tx.now)
+    def _settle(self, tx: Transaction, work: Work, action: Action) -> None:
+        task, attempt = work.task, work.attempt
+        ended_at = (work.agent and work.agent.ended_at) or tx.now
         match action:
             case a.Intend():
-                self._intend(tx, task, attempt.number, action, repos)
+                intend_step(tx, self._places, work, action, boot_id=self._boot_id)
             case a.Fail(why):
                 commands.fail_attempt(tx, task, attempt, why=why, at=ended_at)
             case a.LeaveUnknown(why):
                 commands.leave_unknown(tx, task, attempt, why=why)
             case Proven(commit, output):
-                if commit is not None:
+                if commit is not None and self._settings.queue:
                     commands.submit_attempt(tx, task, attempt, commit, at=ended_at)
                 else:
-                    commands.complete_task(tx, task, attempt.number, at=ended_at, output=output)
+                    commands.complete_task(tx, task, attempt.number, at=ended_at, commit=commit, output=output)
             case Cancel():
                 commands.cancel_attempt(tx, task, attempt)
             case EndRuns(to_end):
@@ -236,45 +267,17 @@ class Dispatcher:
             case _:
                 assert_never(action)
 
-    def _intend(self, tx: Transaction, task: TaskRow, attempt: int, step: a.Intend, repos: dict[str, RepoRow]) -> None:
-        suffix = step.kind if step.number == 1 else f"{step.kind}-{step.number}"
-        order = self._order(task, attempt, step.kind, attempt_run_id(task.key, attempt, suffix), repos)
-        intend_run(tx, order, boot_id=self._boot_id, task=task.key, attempt=attempt, repo=task.repo)
 
-    def _order(self, task: TaskRow, attempt: int, kind: str, run: str, repos: dict[str, RepoRow]) -> Order:
-        root = str(self._places.root)
-        if kind == "agent":
-            sandbox = self._places.sandbox(task.key, attempt)
-            directory = str(sandbox) if task.repo else root
-            argv: tuple[str, ...] = ("sh", "-c", task.command)
-            return Order(run, kind, argv, directory, _agent_environment(task, attempt), task.get_limits())
-        assert task.repo is not None
-        mirror, sandbox = self._places.mirror(task.repo), self._places.sandbox(task.key, attempt)
-        if kind == "sandbox":
-            argv = orders.make_sandbox(mirror, repos[task.repo].branch, sandbox)
-        else:
-            ref = orders.attempt_ref(task.key, attempt)
-            argv = orders.snapshot_attempt(mirror, sandbox, ref, sandbox.with_name(f"{sandbox.name}.index"))
-        return Order(run, kind, argv, root, dict(orders.CLEAN_ENVIRONMENT), {"wall_s": 3600.0, "grace_s": 5.0})
+def _needs_prompt(task: TaskRow) -> bool:
+    return not task.command
 
 
-def _make_durable(path: Path) -> None:
-    """Sync a promised file and its name: what is recorded as done must be there after a power cut."""
-    for place in (path, path.parent):
-        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _agent_environment(task: TaskRow, attempt: int) -> dict[str, str]:
-    return {
-        "HIVE_CONVOY": task.convoy,
-        "HIVE_TASK": task.id,
-        "HIVE_ATTEMPT": str(attempt),
-        "GIT_AUTHOR_NAME": "hive worker",
-        "GIT_AUTHOR_EMAIL": "worker@localhost",
-        "GIT_COMMITTER_NAME": "hive worker",
-        "GIT_COMMITTER_EMAIL": "worker@localhost",
-    }
+def _cancel(step: a.Step, runs: Sequence[RunRow]) -> a.Intend | Cancel | EndRuns | None:
+    """Decide how a cancelled task's attempt ends: what runs is ended, what it made is kept."""
+    ours = [run for run in runs if run.is_open and run.kind not in ("snapshot", "backup")]
+    to_end = tuple(run for run in ours if run.kill_requested_at is None)
+    if to_end:
+        return EndRuns(to_end)
+    if isinstance(step, a.Intend) and step.kind in ("snapshot", "backup"):
+        return step
+    return None if isinstance(step, a.WaitForRun) else Cancel()

@@ -8,7 +8,9 @@ Rules:
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import assert_never
 
 from hivekeeper.clock import Clock, to_seconds
@@ -19,6 +21,7 @@ from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState
 from hivekeeper.loops import Counts
 from hivekeeper.runs.local import Runs
+from hivekeeper.sandbox.walls import Rooms, Walls
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
@@ -38,8 +41,19 @@ class Executor:
     name = "executor"
     rest_s = 0.0
 
-    def __init__(self, ledger: Ledger, authority: ByKeeper, runs: Runs, clock: Clock, settings: Settings) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - the composition root's to fill
+        self,
+        ledger: Ledger,
+        authority: ByKeeper,
+        runs: Runs,
+        clock: Clock,
+        root: Path,
+        walls: Callable[[], Walls],
+        settings: Settings,
+    ) -> None:
+        self._root = root
         self.interval_s = settings.interval_s
+        self._walls = walls
         self._ledger = ledger
         self._authority = authority
         self._runs = runs
@@ -71,6 +85,8 @@ class Executor:
         if row.state is RunState.RUNNING:
             known = r.Claim(row.pid or 0, row.start_ticks or 0, row.boot_id, row.started_at or row.intended_at)
         look = self._runs.look(row.id, known)
+        if not Path(row.directory).is_relative_to(self._root):
+            look = _look_from_afar(look)
         kill = row.kill_requested_at is not None
         order = r.digest_order(row.argv, row.directory, row.environment) if row.state is RunState.INTENDED else ""
         return r.decide_run(row.state, look, intended_here=intended_here, kill=kill, order=order)
@@ -98,6 +114,7 @@ class Executor:
         if now - self._asked.get(row.id, -self._settings.ask_again_s) < self._settings.ask_again_s:
             return 0
         self._asked[row.id] = now
+        rooms = None if row.rooms is None else json.loads(row.rooms)
         order = r.Order(
             run=row.id,
             kind=row.kind,
@@ -105,21 +122,40 @@ class Executor:
             directory=row.directory,
             environment=json.loads(row.environment),
             limits=json.loads(row.limits),
+            rooms=rooms,
         )
-        self._runs.start(order)
+        self._runs.start(order, None if rooms is None else self._enclose(order, rooms))
         return 1
+
+    def _enclose(self, order: r.Order, rooms: dict[str, list[str]]) -> tuple[str, ...]:
+        """Put a worker's command inside the walls; the ledger has what is run, the walls are this machine's."""
+        allowed = Rooms(tuple(rooms["write"]), tuple(rooms["read"]), tuple(rooms["hide"]))
+        return self._walls().enclose(order.argv, order.directory, allowed, order.environment)
 
     def _record(self, tx: Transaction, row: RunRow, verdict: r.Verdict) -> None:
         match verdict:
             case r.NoteStarted(claim):
                 commands.note_started(tx, row, claim)
             case r.NoteEnded(claim, ending):
-                last_words = "" if ending.status == 0 else _last_line(self._runs.read_output(row.id))
+                # What a snapshot says is what it could not keep.
+                silent = ending.status == 0 and row.kind != "snapshot"
+                last_words = "" if silent else _last_line(self._runs.read_output(row.id))
                 commands.note_ended(tx, row, claim, ending, last_words=last_words)
             case r.NoteLost(why):
                 commands.note_lost(tx, row, why)
             case _:
                 pass
+
+
+def _look_from_afar(look: r.Look) -> r.Look:
+    """Take a run of before the hive was moved for lost: it works, or would, on files that are not the hive's now."""
+    match look:
+        case r.Alive(claim):
+            return r.Gone(claim, (claim.pid,), "the hive was moved while it ran")
+        case r.Unclaimed():
+            return r.Gone(None, why="the hive was moved before its start was known")
+        case _:
+            return look
 
 
 def _last_line(words: str) -> str:

@@ -64,7 +64,7 @@ class Fetcher:
     def _step(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow]) -> None:
         mirror = Mirror(self._places.mirror(repo.name))
         if not runs:
-            argv = orders.fetch_repository(mirror.path, repo.path, repo.branch)
+            argv = orders.fetch_repository(mirror.path, self._places.public(repo.name), repo.path, repo.branch)
             limits: dict[str, float | int | None] = {"wall_s": self._settings.fetch_wall_s, "grace_s": 5.0}
             # With its time: no fetch is like another, and none of before an older ledger was put back is taken for it.
             root, environment = str(self._places.root), {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}

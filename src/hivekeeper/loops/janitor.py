@@ -11,7 +11,7 @@ Rules:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.clock import Clock, to_seconds, to_text
 from hivekeeper.commands import convoys as commands
 from hivekeeper.commands import history
 from hivekeeper.commands.attempts import sweep_attempt
@@ -34,10 +34,15 @@ SANDBOXES_A_PASS = 64
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`archive_after_s`: how long a complete convoy stays in sight."""
+    """`archive_after_s`: how long a complete convoy stays in sight; `reclaim_after_s`: when to try a removal again.
+
+    Without `cleanup` sandboxes stay where they are.
+    """
 
     interval_s: float = 30.0
     archive_after_s: float = 86400.0
+    reclaim_after_s: float = 3600.0
+    cleanup: bool = True
 
 
 _WOKEN_BY = (
@@ -78,10 +83,12 @@ class Janitor:
             convoys = queries.list_convoys(connection)
             ended = [(convoy, outcome, at) for convoy, outcome, at in _list_ended(connection, convoys)]
             swarms = queries.list_closable_swarms(connection)
-            settled = queries.list_removable_sandboxes(connection, SANDBOXES_A_PASS)
+            limit = SANDBOXES_A_PASS if self._settings.cleanup else 0
+            settled = queries.list_removable_sandboxes(connection, limit)
             sandboxes = [(row, queries.list_runs_of_attempt(connection, row.task, row.number)) for row in settled]
             due = history.is_checkpoint_due(read_head(connection).seq, queries.find_last_checkpoint(connection))
-        to_remove = [pair for pair in sandboxes if _is_kept(pair[1]) and not _is_being_removed(pair[1])]
+        before = to_text(to_seconds(self._clock.now()) - self._settings.reclaim_after_s)
+        to_remove = [pair for pair in sandboxes if _is_kept(pair[1]) and _is_due(pair[1], before)]
         removed = [row for row, runs in sandboxes if _is_removed(runs)]
         to_archive = [convoy for convoy in convoys if self._is_old(convoy)]
         counts = {
@@ -116,7 +123,7 @@ class Janitor:
         number = sum(run.kind == "remove" for run in runs) + 1
         run = attempt_run_id(attempt.task, attempt.number, "remove" if number == 1 else f"remove-{number}")
         sandbox, gate = (place(attempt.task, attempt.number) for place in (self._places.sandbox, self._places.gate))
-        argv = (*orders.remove_directory(sandbox), str(gate), f"{sandbox}.index", f"{gate}.index")
+        argv = (*orders.remove_directory(sandbox), str(gate))
         order = Order(run, "remove", argv, str(self._places.root), {}, {"wall_s": 600.0, "grace_s": 5.0})
         intend_run(tx, order, boot_id=self._boot_id, task=attempt.task, attempt=attempt.number)
 
@@ -142,10 +149,12 @@ def _is_kept(runs: Sequence[RunRow]) -> bool:
     return not agents or any(run.kind == "snapshot" and run.succeeded for run in runs)
 
 
-def _is_being_removed(runs: Sequence[RunRow]) -> bool:
-    removals = [run for run in runs if run.kind == "remove"]
-    # A removal that was lost is repeated; one that failed waits for a person, with its words in the run's output.
-    return bool(removals) and removals[-1].state is not RunState.LOST
+def _is_due(runs: Sequence[RunRow], before: str) -> bool:
+    """Tell whether to remove now: not yet begun, or lost; one that failed is tried again after a while."""
+    last = next((run for run in reversed(runs) if run.kind == "remove"), None)
+    if last is None or last.state is RunState.LOST:
+        return True
+    return not last.is_open and not last.succeeded and (last.ended_at or "") < before
 
 
 def _is_removed(runs: Sequence[RunRow]) -> bool:

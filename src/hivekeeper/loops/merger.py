@@ -9,18 +9,21 @@ Rules:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import assert_never
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.attempts import cancel_attempt
 from hivekeeper.commands.runs import intend_run, request_kill
+from hivekeeper.commands.work import make_environment, make_rooms
 from hivekeeper.domain import events as e
 from hivekeeper.domain import merge as m
 from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Order
+from hivekeeper.domain.runner import make_shell_argv
 from hivekeeper.domain.states import AttemptState, MergeState, TaskState
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git import orders
@@ -215,6 +218,7 @@ class Merger:
     def _intend(self, tx: Transaction, fact: Facts, kind: str) -> None:
         entry = fact.entry
         mirror, gate = self._places.mirror(entry.repo), self._places.gate(entry.task, entry.attempt)
+        rooms: dict[str, list[str]] | None = None
         run = attempt_run_id(entry.task, entry.attempt, m.run_kind(kind, entry))
         environment, directory = dict(orders.CLEAN_ENVIRONMENT), str(self._places.root)
         limits: dict[str, float | int | None] = {"wall_s": self._settings.gate_wall_s, "grace_s": 5.0}
@@ -222,15 +226,14 @@ class Merger:
             case "checkout":
                 argv = orders.check_out_tree(mirror, str(entry.candidate), gate)
             case "gate":
-                argv, directory = ("sh", "-c", "\n".join(map(_as_step, fact.gate))), str(gate)
-                environment = {
-                    "HIVE_CANDIDATE": str(entry.candidate)
-                }  # so that no other candidate's gate is taken for it
-                limits["output_bytes"] = 64 * 1024 * 1024
+                argv, directory = make_shell_argv("\n".join(map(_as_step, fact.gate))), str(gate / "work")
+                # With its candidate, so that no other one's gate is taken for it.
+                environment = make_environment(self._places, gate, HIVE_CANDIDATE=str(entry.candidate))
+                limits, rooms = {**asdict(Limits()), **limits}, make_rooms(self._places, gate)
             case _:
-                ref = orders.integration_ref(fact.repo.branch)
-                argv = orders.land_commit(mirror, ref, str(entry.candidate), str(entry.base))
-        order = Order(run, kind, argv, directory, environment, limits)
+                public, branch = self._places.public(entry.repo), fact.repo.branch
+                argv = orders.land_commit(mirror, public, branch, str(entry.candidate), str(entry.base))
+        order = Order(run, kind, argv, directory, environment, limits, rooms)
         intend_run(tx, order, boot_id=self._boot_id, task=entry.task, attempt=entry.attempt, repo=entry.repo)
 
 

@@ -33,8 +33,8 @@ class Runs(Protocol):
 
     boot_id: str
 
-    def start(self, order: Order) -> None:
-        """Ask for a run; asking twice starts it once."""
+    def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
+        """Ask for a run, as it is or `enclosed` in walls; asking twice starts it once."""
         ...
 
     def look(self, run: str, known: Claim | None = None) -> Look:
@@ -102,15 +102,17 @@ class LocalRuns:
         self._watcher.start()
 
     @_in_words
-    def start(self, order: Order) -> None:
+    def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
         request = {
             "run": order.run,
             "run_directory": f"{self._root}/{order.run}",
             "claim": {"boot_id": self.boot_id, "order": order.digest},
-            "argv": order.argv,
+            "argv": enclosed or order.argv,
             "directory": order.directory,
             "environment": self._environment(order),
             "limits": order.limits,
+            "measured": order.rooms["own"] if order.rooms else [order.directory],
+            "walled": Path(*(enclosed or order.argv)[:1]).name == "bwrap",
         }
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
@@ -190,7 +192,7 @@ class LocalRuns:
         return {**inherited, **order.environment, "HIVE_RUN": f"{self._hive}/{order.run}"}
 
     def _open_nursery(self) -> None:
-        argv = [sys.executable, "-I", "-S", str(Path(wrapper.__file__))]
+        argv = [sys.executable, "-I", "-S", str(Path(wrapper.__file__).with_name("nursery.py"))]
         environment = {"PATH": os.environ.get("PATH", os.defpath)}
         self._root.mkdir(parents=True, exist_ok=True)
         # Its complaints go to a file: wrappers outlive us, and must not hold open the terminal or pipe we speak to.

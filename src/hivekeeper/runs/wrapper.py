@@ -1,9 +1,10 @@
-"""The tiny parent beside every run, and the nursery that forks it.
+"""The tiny parent beside every run: claims it, starts it, holds its limits, ends the whole tree, writes how it ended.
 
 Rules:
 1. The wrapper renames its claim into the run's directory before it does anything else. That fails when a claim is
    there, so a run starts at most once however often, and by however many keepers, it is asked for.
-2. It holds the limits itself (wall time, silence, output, memory), because the keeper may be dead all the while.
+2. It holds the limits itself (wall time, silence, output, memory, processes, disk), because the keeper may be dead
+   all the while.
 3. It is the reaper of its whole tree: nothing the run started outlives it, `setsid` or not.
 4. Last of all it renames the exit record into place. A wrapper that is gone without one was killed.
 5. It wraps one run at a time and takes the next only when the last one's exit record is there; so a claim of a
@@ -13,34 +14,39 @@ Rules:
 Nothing here is synced to disk except the exit of a run longer than a second: a claim protects against a second
 process, and no process survives a power cut; the ledger knows the boot an intent belongs to (docs/adr/0003).
 
-This file is also run as a script by a bare interpreter, so it imports nothing of the package and little of Python:
-every wrapper is a fork of one small process, and its private memory is what a run costs.
+The nursery (`nursery.py`) loads this file into a bare interpreter, so it imports nothing of the package and little of
+Python: every wrapper is a fork of one small process, and its private memory is what a run costs.
 """
 
 import contextlib
 import ctypes
 import errno
-import gc
 import json
 import os
 import select
 import signal
-import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-_PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _SYNC_EXITS_AFTER_S = 1.0
+_SAMPLE_PROCESSES_EVERY_S = 0.25
 _SAMPLE_MEMORY_EVERY_S = 1.0
+_SAMPLE_DISK_EVERY_S = 1.0
+_REST_AFTER_WORK = 20.0  # times what a sample took: no tree, however large, costs more than a twentieth of a core
+_LOOKED_AT_IN_ONE_GO = 4096  # files, some 20 ms: then whoever speaks or ends is heard first
 _SAY_BEGUN_AFTER_S = 0.05
 _GIVE_UP_REAPING_AFTER_S = 10.0
-_FREE_WRAPPERS_LEAVE_AFTER_S = 5.0
 # A run that is not sandboxed may put anything here: no link is followed, no FIFO waited for.
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CHUNK = 1 << 16
-_LARGEST_HANDED_ON = 1 << 16  # what a socket surely takes at once; more is given to a new wrapper as it is forked
+_LARGEST_PIPE = 1 << 20
+_KEPT_TAIL = 1 << 16
+_RLIMIT_FSIZE = 1
+_Rlimit = ctypes.c_uint64 * 2  # soft, hard
+# As the parent of the killed process hears it, and as a shell or bubblewrap passes it on.
+_TOO_LARGE_A_FILE = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
 _LONGEST_WAIT_MS = 3_600_000.0  # poll() takes no year
 
 
@@ -140,6 +146,78 @@ def _tree_memory(root: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def _watch_memory() -> Iterator[tuple[int, float]]:
+    """Give what there is, again and again, and how long to wait for the next look; as do the two below."""
+    yield 0, _SAMPLE_MEMORY_EVERY_S
+    while True:
+        yield _tree_memory(os.getpid()), _SAMPLE_MEMORY_EVERY_S
+
+
+def _watch_processes(child: int, enough: int) -> Iterator[tuple[int, float]]:
+    yield 0, _SAMPLE_PROCESSES_EVERY_S
+    while True:
+        began = time.process_time()
+        # What lost its parent is ours to bury: the dead that nobody waits for fill the process table too.
+        while (dead := os.waitid(os.P_ALL, 0, _ANY_DEAD)) is not None and dead.si_pid != child:
+            os.waitpid(dead.si_pid, 0)
+        found = _count_processes(os.getpid(), enough)
+        yield found, max(_SAMPLE_PROCESSES_EVERY_S, _REST_AFTER_WORK * (time.process_time() - began))
+
+
+def _count_processes(root: int, enough: int) -> int:
+    """Count what is below a process until that is more than enough; the dead that its program left count too."""
+    if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # a kernel built without
+        return len(_descendants(root))
+    # Along the tree, not through all of /proc: this happens four times a second beside every run.
+    found = [root]
+    for pid in found:
+        with contextlib.suppress(OSError, ValueError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    found.extend(map(int, file.read().split()))
+        if len(found) - 1 > enough:
+            break
+    return len(found) - 1
+
+
+def _watch_disk(directories: Iterable[str]) -> Iterator[tuple[int, float]]:
+    yield 0, _SAMPLE_DISK_EVERY_S
+    while True:
+        used, cost, began = 0, 0.0, time.process_time()
+        for number, size in enumerate(_list_sizes(directories), 1):
+            used += size
+            if number % _LOOKED_AT_IN_ONE_GO == 0:
+                cost += time.process_time() - began
+                yield used, 0.0
+                began = time.process_time()
+        cost += time.process_time() - began
+        yield used, max(_SAMPLE_DISK_EVERY_S, _REST_AFTER_WORK * cost)
+
+
+def _list_sizes(directories: Iterable[str]) -> Iterator[int]:
+    """Give the bytes each thing below directories takes; what vanishes meanwhile, or may not be read, takes none."""
+    pending = list(directories)
+    while pending:
+        directory = pending.pop()
+        try:
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            for entry in os.scandir(descriptor):
+                with contextlib.suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    is_directory = entry.is_dir(follow_symlinks=False)
+                    if is_directory:
+                        pending.append(f"{directory}/{entry.name}")
+                    # One file with many names is divided among them; a directory's count of names says nothing.
+                    yield found.st_blocks * 512 // (1 if is_directory else max(1, found.st_nlink))
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
+
+
 class _Watch:
     """Follows one started command to its end."""
 
@@ -147,8 +225,10 @@ class _Watch:
         """Start the command. Every descriptor that following it takes is there before it begins."""
         self.directory = directory
         self.limits: dict[str, float | None] = request["limits"]  # type: ignore[assignment]
+        self.is_walled = bool(request.get("walled"))
         self.file: int | None = None
         self.output_bytes = 0
+        self.tail = b""
         self.ended_by = "exit"
         self.kill_at: float | None = None
         self.say_begun: Callable[[], None] | None = None
@@ -167,7 +247,14 @@ class _Watch:
         os.close(output)
         os.close(spare)
         self.child_descriptor = os.pidfd_open(self.child)
-        self.started = self.heard = self.sampled = time.monotonic()
+        self.started = self.heard = time.monotonic()
+        samples = {
+            "processes": _watch_processes(self.child, int(self.limits.get("processes") or 0)),
+            "memory_bytes": _watch_memory(),
+            "disk_bytes": _watch_disk(request.get("measured") or ()),  # type: ignore[arg-type]
+        }
+        self.samples = {name: each for name, each in samples.items() if self.limits.get(name) is not None}
+        self.due = {name: self.started + next(each)[1] for name, each in self.samples.items()}
 
     def follow(self, say_begun: Callable[[], None]) -> int:
         """Wait for the command's end, copying output and holding limits; give its wait status.
@@ -193,8 +280,12 @@ class _Watch:
                 break
             self._hold_limits()
         _, status = os.waitpid(self.child, 0)
-        while self._copy_output():
-            pass
+        for _ in range(_LARGEST_PIPE // _CHUNK):  # what it said itself is in there; others may talk on for ever
+            if not self._copy_output():
+                break
+        self._keep_tail()
+        if self.ended_by == "exit" and self.limits.get("disk_bytes") is not None:
+            self.ended_by = "disk" if os.waitstatus_to_exitcode(status) in _TOO_LARGE_A_FILE else "exit"
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         for descriptor in (self.child_descriptor, self.wake, self.wake_write, self.pipe):
@@ -209,24 +300,34 @@ class _Watch:
 
     def _copy_output(self) -> bool:
         """Copy what is there to the file, up to the cap; False at the end or when nothing is left."""
-        cap = self.limits.get("output_bytes")
-        room = _CHUNK if cap is None else min(_CHUNK, int(cap) - self.output_bytes)
         try:
-            words = os.read(self.pipe, room if room > 0 else _CHUNK)
+            words = os.read(self.pipe, _CHUNK)
         except BlockingIOError:
             return False
         self.heard = time.monotonic()
-        if words and room > 0:
-            self.output_bytes += len(words)
-            with contextlib.suppress(
-                OSError
-            ):  # a full disk must not stop the watch: the words are lost, the run goes on
+        cap = self.limits.get("output_bytes")
+        room = len(words) if cap is None else max(0, int(cap) - self.output_bytes)
+        self.output_bytes += len(words)
+        self._keep(words[:room])
+        if len(words) > room:  # over the cap: its coming ends the run, and only the last of it is kept
+            self.tail = (self.tail + words[room:])[-_KEPT_TAIL:]
+            if self.kill_at is None:
+                self._end("output")
+        return bool(words)
+
+    def _keep(self, words: bytes) -> None:
+        if words:
+            with contextlib.suppress(OSError):  # a full disk must not stop the watch: words are lost, the run goes on
                 if self.file is None:
                     self.file = os.open(f"{self.directory}/output", _NEW_FILE, 0o600)
                 os.write(self.file, words)
-        elif words and self.kill_at is None:  # over the cap: thrown away, and its coming ends the run
-            self._end("output")
-        return bool(words)
+
+    def _keep_tail(self) -> None:
+        if self.tail:
+            left_out = self.output_bytes - int(self.limits["output_bytes"] or 0) - len(self.tail)
+            if left_out:
+                self._keep(b"\n[%d bytes of output were left out here]\n" % left_out)
+            self._keep(self.tail)
 
     def _wait_ms(self) -> float | None:
         now = time.monotonic()
@@ -236,17 +337,16 @@ class _Watch:
         return min(max(0.0, min(moments) - now) * 1000 + 1, _LONGEST_WAIT_MS) if moments else None
 
     def _deadlines(self) -> list[float]:
-        wall, silence, memory = (self.limits.get(name) for name in ("wall_s", "silence_s", "memory_bytes"))
-        moments = [] if wall is None else [self.started + wall]
-        if silence is not None:
+        moments = list(self.due.values())
+        if (wall := self.limits.get("wall_s")) is not None:
+            moments.append(self.started + wall)
+        if (silence := self.limits.get("silence_s")) is not None:
             moments.append(self.heard + silence)
-        if memory is not None:
-            moments.append(self.sampled + _SAMPLE_MEMORY_EVERY_S)
         return moments
 
     def _hold_limits(self) -> None:
         now = time.monotonic()
-        wall, silence, memory = (self.limits.get(name) for name in ("wall_s", "silence_s", "memory_bytes"))
+        wall, silence = self.limits.get("wall_s"), self.limits.get("silence_s")
         if self.say_begun is not None and now >= self.started + _SAY_BEGUN_AFTER_S:
             self.say_begun()
             self.say_begun = None
@@ -258,16 +358,38 @@ class _Watch:
             self._end("wall")
         elif silence is not None and now >= self.heard + silence:
             self._end("silence")
-        elif memory is not None and now >= self.sampled + _SAMPLE_MEMORY_EVERY_S:
-            self.sampled = now
-            if _tree_memory(os.getpid()) > memory:
-                self._end("memory", grace=False)
+        else:
+            self._take_samples(now)
 
-    def _end(self, reason: str, *, grace: bool = True) -> None:
+    def _take_samples(self, now: float) -> None:
+        for name in [name for name, due in self.due.items() if now >= due]:
+            found, rest_s = next(self.samples[name])
+            self.due[name] = time.monotonic() + rest_s
+            if found > (self.limits[name] or 0):
+                self._kill(name.removesuffix("_bytes"))
+                return
+
+    def _end(self, reason: str) -> None:
+        """Ask the run to end, and give it its grace."""
         self.ended_by = reason
-        self.kill_at = time.monotonic() + (float(self.limits.get("grace_s") or 0.0) if grace else 0.0)
+        self.kill_at = time.monotonic() + float(self.limits.get("grace_s") or 0.0)
+        if not self.is_walled:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child, signal.SIGTERM)
+            return
+        # Of the polite signal bubblewrap itself would die, and at once everything inside with it.
+        inside = [pid for pid in _descendants(os.getpid()) if pid != self.child]
+        for pid in inside or [self.child]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM)
+
+    def _kill(self, reason: str) -> None:
+        """End the run without asking: it is taking from everybody."""
+        self.ended_by, self.kill_at = reason, time.monotonic()
+        # One call that no fork outruns: it ends a bomb that stayed in its group, and walls with everything inside.
+        # Whatever left the group is left to kill_tree, which then has the machine to itself.
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.child, signal.SIGTERM)
+            os.killpg(self.child, signal.SIGKILL)
 
 
 def _reap_rest() -> int:
@@ -295,14 +417,31 @@ def _spawn(request: dict[str, object], output: int) -> int:
         (os.POSIX_SPAWN_DUP2, output, 2),
     ]
     path = _find_command(argv[0], environment)
-    return os.posix_spawn(path, argv, environment, file_actions=actions, setpgroup=0, setsigdef=_SIGNALS, setsigmask=())
+    limits: dict[str, float | None] = request["limits"]  # type: ignore[assignment]
+    before = _Rlimit()
+    libc.prlimit(0, _RLIMIT_FSIZE, None, before)
+    soft, hard = before
+    largest = hard if (disk := limits.get("disk_bytes")) is None else min(int(disk), hard)
+    # No file may outgrow the limit between two samples. Ours for the moment and inherited: set on the child afterwards
+    # it would miss what that starts first. Its hard limit follows, which we, having lowered ours, could never raise.
+    libc.prlimit(0, _RLIMIT_FSIZE, _Rlimit(min(largest, soft), hard), None)
+    try:
+        # A session of its own, which Linux shares the processor out by: a fork bomb in there does not starve us.
+        child = os.posix_spawn(
+            path, argv, environment, file_actions=actions, setsid=True, setsigdef=SIGNALS, setsigmask=()
+        )
+    finally:
+        libc.prlimit(0, _RLIMIT_FSIZE, before, None)
+    libc.prlimit(child, _RLIMIT_FSIZE, _Rlimit(min(largest, soft), largest), None)
+    return child
 
 
 def _find_command(command: str, environment: dict[str, str]) -> str:
     """Find a command in the path of the run's own environment, not ours; trying each out would cost a fork."""
     if "/" in command:
         return command
-    for directory in os.get_exec_path(environment):
+    # Not os.get_exec_path: it loads a module, anew in every wrapper (a quarter of its private memory).
+    for directory in environment.get("PATH", os.defpath).split(os.pathsep):
         path = f"{directory or '.'}/{command}"
         if os.access(path, os.X_OK) and not os.path.isdir(path):
             return path
@@ -321,12 +460,12 @@ def run(request: dict[str, object], tell: int) -> None:
     except (OSError, ValueError, TypeError, IndexError) as error:
         ending = {"status": 127, "ended_by": "could-not-start", "output_bytes": 0, "problem": str(error)}
     else:
-        status = os.waitstatus_to_exitcode(watch.follow(lambda: _tell(tell, {"run": request["run"], "begun": True})))
+        status = os.waitstatus_to_exitcode(watch.follow(lambda: say(tell, {"run": request["run"], "begun": True})))
         ending = {"status": status, "ended_by": watch.ended_by, "output_bytes": watch.output_bytes}
     ending["survivors"] = _reap_rest()  # also when it could not be followed: nothing may outlive its record
     ending["at"] = time.time()
     _write_ending(directory, ending, sync=time.monotonic() - started > _SYNC_EXITS_AFTER_S)
-    _tell(tell, {"run": request["run"], "ended": True})
+    say(tell, {"run": request["run"], "ended": True})
 
 
 def _write_ending(directory: str, ending: dict[str, object], *, sync: bool) -> None:
@@ -344,156 +483,13 @@ def _write_ending(directory: str, ending: dict[str, object], *, sync: bool) -> N
             return
 
 
-def _tell(descriptor: int, message: dict[str, object]) -> None:
+def say(descriptor: int, message: dict[str, object]) -> None:
     """Say something to the keeper, if there still is one; short lines are written whole."""
     with contextlib.suppress(BrokenPipeError):
         os.write(descriptor, json.dumps(message).encode() + b"\n")
 
 
-def _be_wrapper(first: bytes, channel: socket.socket, tell: int) -> None:
-    """Wrap one run after another, one at a time, until the nursery is gone."""
-    os.setsid()
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_NAME, b"hive-run", 0, 0, 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # between runs there is nothing to stop
-    identity.update(pid=os.getpid(), start_ticks=read_start_ticks(os.getpid()))
-    lines = channel.makefile("rb")
-    line = first
-    while line.endswith(b"\n"):  # half a line is a nursery's last word
-        run(json.loads(line), tell)
-        try:
-            channel.sendall(b".")
-        except OSError:
-            return
-        line = lines.readline()
-
-
-class _Nursery:
-    """Forks wrappers and hands runs to those that are free."""
-
-    def __init__(self) -> None:
-        self.free: list[tuple[socket.socket, float]] = []
-        self.all: dict[int, socket.socket] = {}
-        self.handed: dict[int, bytes] = {}
-        self.poll = select.poll()
-
-    def serve(self) -> None:
-        """Hand on every line asked on standard input until it is closed; then whoever is busy finishes alone."""
-        self.poll.register(0, select.POLLIN)
-        rest = b""
-        while True:
-            for descriptor, _ in self.poll.poll(self._send_away_idle()):
-                if descriptor == 0:
-                    chunk = os.read(0, 1 << 20)
-                    if not chunk:
-                        return
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        self._hand_on(line + b"\n")
-                elif descriptor in self.all:
-                    self._hear(self.all[descriptor])
-
-    def _send_away_idle(self) -> float | None:
-        """Let go of who has been free for long; tell how long to wait for the next to be."""
-        now = time.monotonic()
-        while self.free and now - self.free[0][1] >= _FREE_WRAPPERS_LEAVE_AFTER_S:
-            self._forget(self.free.pop(0)[0])
-        return (_FREE_WRAPPERS_LEAVE_AFTER_S - (now - self.free[0][1])) * 1000 + 1 if self.free else None
-
-    def _hear(self, channel: socket.socket) -> None:
-        try:
-            heard = channel.recv(64)
-        except BlockingIOError:  # the news was of another that had this number
-            return
-        except OSError:
-            heard = b""
-        if heard:
-            self.handed.pop(channel.fileno(), None)
-            self.free.append((channel, time.monotonic()))
-            return
-        line = self.handed.get(channel.fileno())
-        self._forget(channel)
-        _tell(1, {"gone": True})
-        if line is not None:  # it may have died before it claimed; if not, asking again comes to nothing
-            self._hand_on(line, once_more=False)
-
-    def _forget(self, channel: socket.socket) -> None:
-        self.poll.unregister(channel.fileno())
-        del self.all[channel.fileno()]
-        self.handed.pop(channel.fileno(), None)
-        self.free = [pair for pair in self.free if pair[0] is not channel]
-        channel.close()
-
-    def _hand_on(self, line: bytes, *, once_more: bool = True) -> None:
-        """Give a line to a free wrapper or a new one; one that dies over it is followed by one other, no more."""
-        while self.free and len(line) <= _LARGEST_HANDED_ON:
-            channel, _ = self.free.pop()
-            try:
-                if channel.send(line) == len(line):
-                    self.handed.update({channel.fileno(): line} if once_more else {})
-                    return
-            except OSError:
-                pass
-            self._forget(channel)  # dead, or too stiff to take a line
-        try:
-            descriptor = self._fork(line)
-            self.handed.update({descriptor: line} if once_more else {})
-        except OSError as error:  # no more processes or descriptors: the keeper asks again
-            _tell(1, {"run": json.loads(line)["run"], "problem": str(error)})
-
-    def _fork(self, line: bytes) -> int:
-        ours, theirs = socket.socketpair()
-        try:
-            pid = os.fork()
-        except OSError:
-            ours.close()
-            theirs.close()
-            raise
-        if pid == 0:
-            ours.close()
-            self._become_wrapper(line, theirs)
-        theirs.close()
-        ours.settimeout(0)
-        self.all[ours.fileno()] = ours
-        self.poll.register(ours.fileno(), select.POLLIN)
-        return ours.fileno()
-
-    def _become_wrapper(self, line: bytes, theirs: socket.socket) -> None:
-        code = 1
-        try:
-            # Only these three stay open: a channel of another wrapper held here would hide the nursery's end from it.
-            tell, channel = os.dup(1), theirs.detach()
-            for descriptor in self.all:
-                os.close(descriptor)
-            null = os.open("/dev/null", os.O_RDWR)
-            os.dup2(null, 0)
-            os.dup2(null, 1)
-            os.close(null)
-            _be_wrapper(line, socket.socket(fileno=channel), tell)
-            code = 0
-        finally:
-            os._exit(code)
-
-
-def main() -> None:
-    """Be the nursery until standard input is closed."""
-    # Whatever the keeper blocked or ignored is not for those we start.
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a keeper that is gone is an error to be caught, not our end
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # wrappers are nobody's to wait for: their exit record speaks
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the keeper
-    gc.freeze()
-    gc.disable()
-    _Nursery().serve()
-
-
-_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+_ANY_DEAD = os.WEXITED | os.WNOHANG | os.WNOWAIT
 libc = ctypes.CDLL(None, use_errno=True)
 identity: dict[str, object] = {}
-
-if __name__ == "__main__":
-    main()

@@ -93,6 +93,16 @@ def list_predecessors(connection: Connection, task: str) -> list[str]:
     return [row[0] for row in connection.rows(_sql("list_predecessors"), {"task": task})]
 
 
+def count_waiting_by_repo(connection: Connection) -> dict[str, int]:
+    """Count the tasks that wait for a worker on each repository."""
+    return {str(repo): int(count) for repo, count in connection.rows(_sql("count_waiting_by_repo"), {})}
+
+
+def find_prompt(connection: Connection, task: str) -> str:
+    """Find what a task tells its worker; nothing when it is a command."""
+    return next((str(row[0]) for row in connection.rows(_sql("find_prompt"), {"task": task})), "")
+
+
 def count_tasks_by_state(connection: Connection, convoy: str) -> dict[TaskState, int]:
     """Count a convoy's tasks in each state."""
     rows = connection.rows(_sql("count_tasks_by_state"), {"convoy": convoy})

@@ -26,7 +26,7 @@ MOST_DIFFERENCES = 20
 
 # Of every projected table the columns, and how many of them, from the left, are its key.
 _COLUMNS = {table: tuple(field.name for field in fields(row)) for table, row in queries.TABLES.items()}
-_COLUMNS["task_after"] = ("task", "after")
+_COLUMNS |= {"task_after": ("task", "after"), "task_prompt": ("task", "text")}
 # In all tables but two the first column names a convoy, or something beneath it: `convoy/task`, `convoy/task.1.agent`.
 _OF_THE_HIVE = ("lease", "repo")
 _OF_CONVOYS = tuple(table for table in PROJECTED_TABLES if table not in _OF_THE_HIVE)

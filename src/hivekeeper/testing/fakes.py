@@ -35,7 +35,7 @@ class FakeRuns:
         self._decide = decide
         self._looks: dict[str, Look] = {}
 
-    def start(self, order: Order) -> None:
+    def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
         if order.run in self._looks:
             return
         self.started.append(order)

@@ -188,10 +188,12 @@ class _Scene:
         rates = ",".join(f"{fault}={rate}" for fault, rate in self._settings.rates.items()) or "none"
         # -P: nothing in the directory it works in is taken for a module of ours.
         argv = [sys.executable, "-P", "-m", "hivekeeper.testing.scripted", "--seed", str(self._settings.seed)]
-        argv += ["--faults", rates, "--marks", str(self._marks), *(["--file", task.output] if task.output else [])]
+        argv += ["--faults", rates, "--marks", str(self._marks), *(["--file", task.outputs[0]] if task.outputs else [])]
         return replace(
             task,
             command=f"exec {shlex.join(argv)}",
+            prompt="",
+            runner="",
             verify=task.verify if self._settings.verify else None,
             attempts=max(task.attempts, _ATTEMPTS),
             limits=_LIMITS,

@@ -1,26 +1,51 @@
 """The first thing a person reads in the morning: what needs me, then everything under way."""
 
+import contextlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from shlex import join
 from typing import Any
 
-from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.rows import HeartbeatRow, LeaseRow
-from hivekeeper.domain.states import AttemptState, RepoState, TaskState
+from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, NOT_AS_PROMISED, describe_ending
+from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, LeaseRow, RepoRow, RunRow
+from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
+from hivekeeper.sandbox.walls import Level
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_head
 from hivekeeper.views import convoys
 
 MOST_NEEDS = 20
+_MOST_NAMED = 5
+_KEPT = "refs/hive/attempts/*:refs/heads/hive/attempts/*"  # as the run that pushes names them
+Need = dict[str, str]
 
 
-def show_status(connection: Connection, *, keeper_is_alive: bool) -> dict[str, Any]:
-    """Show the hive as it is."""
+def find_tried_level(cache: Path, boot_id: str) -> Level | None:
+    """Find the strongest walls that held when a keeper or the doctor tried them in this boot; nothing is tried here."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        match json.loads(cache.read_bytes()):
+            case {"key": [_, str(boot), *_], "held": [*held]} if boot == boot_id:
+                return max((level for level in Level if level in held), key=lambda level: level.rank, default=None)
+    return None
+
+
+def show_status(
+    connection: Connection, *, keeper_is_alive: bool, walls: Level | None = None, require: str | None = None
+) -> dict[str, Any]:
+    """Show the hive as it is; `walls` are those around workers, None when nobody knows, as of the past."""
     head = read_head(connection)
     lease, beat = queries.find_lease(connection), queries.find_heartbeat(connection)
     working = queries.list_open_attempts(connection, AttemptState.WORKING)
     queue = queries.list_open_merges(connection)
     return {
-        "needs_me": list_needs(connection, keeper_is_alive=keeper_is_alive),
+        "needs_me": [
+            *_need_walls(walls, require),
+            *list_needs(connection, keeper_is_alive=keeper_is_alive),
+        ],
+        "walls": walls and walls.value,
         "keeper": _show_keeper(lease, beat, is_alive=keeper_is_alive),
         "convoys": convoys.list_convoys(connection, archived=False),
         "workers": [
@@ -53,27 +78,72 @@ def _show_keeper(lease: LeaseRow | None, beat: HeartbeatRow | None, *, is_alive:
     }
 
 
-def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[dict[str, str]]:
+def _need_walls(walls: Level | None, require: str | None) -> Iterator[Need]:
+    if walls and require and Level(require).rank > walls.rank:
+        what = f"hive.toml requires {require}, and this machine keeps workers apart by {walls} only: no keeper starts."
+        yield {"what": what, "type": "hive doctor  (it says why, and what to do)"}
+
+
+def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[Need]:
     """List what only a person can do, each with the command for it."""
-    needs: list[dict[str, str]] = []
+    needs: list[Need] = []
     active, attempts, _ = queries.count_open_work(connection)
     if (active or attempts) and not keeper_is_alive:
         needs.append({"what": "There is work, and nobody keeps this hive.", "type": "hive up"})
-    for repo in queries.list_repos(connection):
-        if repo.state is RepoState.FAILED:
-            what = f"Repository {repo.name} could not be fetched: {repo.problem}."
-            needs.append({"what": what, "type": "hive convoy submit PLAN.yaml  (once it can be read)"})
-        if repo.publish_problem:
-            needs.append({"what": f"{repo.publish_problem}.", "type": f"git -C {repo.path} status"})
+    needs += (need for repo in queries.list_repos(connection) for need in _need_repo(repo))
     for attempt in queries.list_removable_sandboxes(connection, MOST_NEEDS):
         runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
-        if runs and runs[-1].kind == "snapshot" and not runs[-1].is_open and not runs[-1].succeeded:
-            what = f"What attempt {attempt.number} at {attempt.task} left could not be kept, so its sandbox stays"
-            needs.append({"what": f"{what}: {describe_ending(runs[-1])}.", "type": f"hive task show {attempt.task}"})
-    in_sight = {convoy.name for convoy in queries.list_convoys(connection)}
+        needs += _need_room(attempt, runs[-1]) if runs else ()
+    in_sight = [convoy.name for convoy in queries.list_convoys(connection)]
+    needs += _need_backups(_list_not_pushed(connection, in_sight))
     for state in (TaskState.UNKNOWN, TaskState.FAILED):
         tasks = [task for task in queries.list_tasks_in_state(connection, state) if task.convoy in in_sight]
         for task in tasks[:MOST_NEEDS]:
             verb = "may have run" if state is TaskState.UNKNOWN else "failed"
             needs.append({"what": f"{task.key} {verb}: {task.reason}.", "type": f"hive task retry {task.key}"})
     return needs
+
+
+def _need_repo(repo: RepoRow) -> Iterator[Need]:
+    if repo.state is RepoState.FAILED:
+        what = f"Repository {repo.name} could not be fetched: {repo.problem}."
+        yield {"what": what, "type": "hive convoy submit PLAN.yaml  (once it can be read)"}
+    if repo.publish_problem:
+        yield {"what": f"{repo.publish_problem}.", "type": f"git -C {repo.path} status"}
+
+
+def _need_room(attempt: AttemptRow, last: RunRow) -> Iterator[Need]:
+    """Tell what is wrong with the room of a settled attempt, by its last run; a lost one is repeated by the keeper."""
+    if last.succeeded or last.is_open:
+        return
+    if last.kind == "snapshot" and last.exit_status != NOT_AS_PROMISED:
+        what = f"What attempt {attempt.number} at {attempt.task} left could not be kept, so its sandbox stays"
+        yield {"what": f"{what}: {describe_ending(last)}.", "type": f"hive task show {attempt.task}"}
+    if last.kind == "remove" and last.state is RunState.EXITED:
+        what = f"What attempt {attempt.number} at {attempt.task} made is kept, but its sandbox could not be removed"
+        rooms = json.loads(last.argv)[-2:]
+        yield {"what": f"{what}: {describe_ending(last)}.", "type": join(("sudo", "rm", "-rf", *rooms))}
+
+
+def _list_not_pushed(connection: Connection, convoys: Iterable[str]) -> Iterator[RunRow]:
+    """List the last runs that were to push what an attempt made to a second repository, where none did."""
+    last = f"backup-{MAX_INFRASTRUCTURE_TRIES}"
+    for task in (task for convoy in convoys for task in queries.list_tasks_of_convoy(connection, convoy) if task.repo):
+        for number in range(1, task.attempts + 1):
+            run = queries.find_run(connection, attempt_run_id(task.key, number, last))
+            if run is not None and not run.is_open and not run.succeeded:
+                yield run
+
+
+def _need_backups(runs: Iterable[RunRow]) -> Iterator[Need]:
+    """Tell for each repository what was not pushed, all together: if one push fails, so do many."""
+    by_target: dict[tuple[str, str], list[RunRow]] = {}
+    for run in runs:
+        mirror, target, _ref = json.loads(run.argv)[-3:]
+        by_target.setdefault((mirror, target), []).append(run)
+    for (mirror, target), failed in by_target.items():
+        names = ", ".join(f"{run.task} (attempt {run.attempt})" for run in failed[:_MOST_NAMED])
+        more = " …" if len(failed) > _MOST_NAMED else ""
+        what = f"What {len(failed)} attempts made was not pushed to {target}: {describe_ending(failed[-1])}."
+        push = join(("git", f"--git-dir={mirror}", "push", "--force", target, _KEPT))
+        yield {"what": f"{what} It is kept in {mirror}: {names}{more}.", "type": push}

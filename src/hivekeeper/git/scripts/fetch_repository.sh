@@ -1,19 +1,17 @@
-# Bring the person's branch into the mirror, and the integration branch up to it where that is a step forward.
-mirror=$1 source=$2 branch=$3
+# Bring the person's branch into the mirror, and the integration branch up to it where that is a step forward. Its
+# history goes to the public repository, which workers read; the mirror borrows it from there.
+mirror=$1 public=$2 source=$3 branch=$4
 seen=refs/hive/source/$branch
 integration=refs/heads/$branch
 . "$(dirname -- "$0")/settle.sh"
-if [ ! -d "$mirror" ]; then # made apart and whole on disk before it has its name
-  rm -rf -- "$mirror.new"
-  git init --quiet --bare --template= --initial-branch="$branch" -- "$mirror.new"
-  sync -f "$mirror.new"
-  mv -- "$mirror.new" "$mirror"
-  sync -f "$mirror"
-fi
+make_bare "$public" "$branch"
+make_bare "$mirror" "$branch" "../../../public/$(basename -- "$public")/objects"
 export GIT_DIR="$mirror"
 tip=$(tip_of "$source" "refs/heads/$branch")
 [ -n "$tip" ] || { echo "there is no branch $branch in $source" >&2; exit 1; }
-git fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$source" "$tip"
+git --git-dir="$public" fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$source" "$tip"
+git cat-file -e "$tip" 2>/dev/null || # a mirror of before there was a public repository borrows nothing
+  git fetch --quiet --no-tags --no-write-fetch-head -- "$public" "$tip"
 check_whole "$tip" --all || { echo "the history of $branch in $source is not whole: is it a shallow clone?" >&2; exit 1; }
 hold_branches # not before: a network that hangs must not hold up landings
 move_ref "$seen" "$tip"
@@ -24,3 +22,4 @@ if old=$(git rev-parse --quiet --verify "$integration"); then
 else
   move_ref "$integration" "$tip" ""
 fi
+share "$public" "$branch"

@@ -1,5 +1,6 @@
 # Move the integration branch from old to new, or not at all. Landed already is well, once that is safe on disk.
-ref=$2 new=$3 old=$4
+public=$2 branch=$3 new=$4 old=$5
+ref=refs/heads/$branch
 export GIT_DIR="$1"
 . "$(dirname -- "$0")/settle.sh"
 hold_branches
@@ -9,3 +10,4 @@ else
   check_whole "$new" "$old" # a power cut may have taken what was verified before it
   move_ref "$ref" "$new" "$old"
 fi
+share "$public" "$branch"

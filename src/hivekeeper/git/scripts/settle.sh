@@ -1,6 +1,17 @@
 # Shared by the scripts that move refs of a mirror ($GIT_DIR): what a ref points to is whole and safe on disk before the
 # ref is, and the ref before we say so.
 
+# make_bare DIRECTORY BRANCH [ALTERNATE]: made apart and whole on disk before it has its name.
+make_bare() {
+  [ ! -d "$1" ] || return 0
+  rm -rf -- "$1.new"
+  git init --quiet --bare --template= --initial-branch="$2" -- "$1.new"
+  [ $# -lt 3 ] || echo "$3" >"$1.new/objects/info/alternates"
+  sync -f "$1.new"
+  mv -- "$1.new" "$1"
+  sync -f "$1"
+}
+
 # tip_of REPOSITORY REF: the commit of exactly that ref, and nothing of the same ending. Listed apart, so that git's own
 # words are the last ones when it fails.
 tip_of() {
@@ -12,6 +23,10 @@ tip_of() {
 hold_branches() {
   exec 9>>"$GIT_DIR/hive.lock"
   flock 9
+  clear_locks
+}
+
+clear_locks() {
   rm -f "$GIT_DIR/HEAD.lock" "$GIT_DIR/config.lock" "$GIT_DIR/packed-refs.lock"
 }
 
@@ -28,4 +43,21 @@ move_ref() {
   sync -f "$GIT_DIR"
   git update-ref "$@"
   sync -f "$GIT_DIR"
+}
+
+# share PUBLIC BRANCH: with the branches held, bring what workers may read up to what has landed; it holds that and nothing else.
+share() {
+  landed=$(git rev-parse "refs/heads/$2")
+  [ "$(git --git-dir="$1" rev-parse --quiet --verify "refs/heads/$2")" != "$landed" ] || return 0
+  git --git-dir="$1" fetch --quiet --no-tags --no-write-fetch-head -- "$GIT_DIR" "$landed"
+  (
+    export GIT_DIR="$1"
+    clear_locks # whoever shares holds the mirror's branches
+    move_ref "refs/heads/$2" "$landed"
+  )
+}
+
+# push_kept BACKUP REF: to a second repository, as a branch nobody works on.
+push_kept() {
+  git push --quiet --no-verify --force -- "$1" "$2:refs/heads/${2#refs/}"
 }

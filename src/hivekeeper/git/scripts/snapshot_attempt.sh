@@ -1,18 +1,14 @@
-# Keep what a worker made, its commits and what it left uncommitted. Git runs in the mirror with the mirror's own
-# configuration; the worker's tree is only read.
-clone=$2 ref=$3 index=$4
-export GIT_DIR="$1" GIT_INDEX_FILE="$index"
-. "$(dirname -- "$0")/settle.sh"
-rm -f "$index" "$index.lock"
-head=$(tip_of "$clone" HEAD)
-[ -n "$head" ] || { echo "its clone has no commit" >&2; exit 1; }
-git fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$clone" "$head"
-git --work-tree="$clone" read-tree "$head"
-git --work-tree="$clone" add --all -- "$clone"
-tree=$(git write-tree)
-commit=$head
-if [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
-  commit=$(git commit-tree -p "$head" -m "What the worker left uncommitted" "$tree")
+# Keep what a worker made under a ref of the mirror, and first, under another, what git leaves out of it.
+room=$2 ref=$3 rest=$4 python=$5 largest=$6
+export GIT_DIR="$1" GIT_INDEX_FILE="$room/index"
+shift 6
+scripts=$(dirname -- "$0")
+. "$scripts/settle.sh"
+. "$scripts/snapshot.sh"
+keep_tree "$room" "$python"
+git -C "$room/work" --work-tree=. ls-files -z --others --ignored --exclude-standard --directory >"$room/ignored"
+"$python" -I "$scripts/../rest.py" pack "$room/work" "$room/ignored" "$room/rest.tar" "$largest" "$@"
+if [ -e "$room/rest.tar" ]; then
+  move_ref "$rest" "$(git hash-object -w -- "$room/rest.tar")"
 fi
 move_ref "$ref" "$commit"
-rm -f "$index"

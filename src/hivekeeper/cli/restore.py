@@ -1,0 +1,122 @@
+"""`hive task restore`: what is kept of a task, brought back as files."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any
+
+import typer
+
+from hivekeeper.cli import render
+from hivekeeper.cli.here import Json
+from hivekeeper.domain.rows import TaskRow
+from hivekeeper.errors import InputError, UnavailableError
+from hivekeeper.git.restore import Unpacked, lay_out, new_directory, unpack_rest
+from hivekeeper.keeper.keeper import find_root
+from hivekeeper.places import Places
+from hivekeeper.store.sqlite import check_identity, read_schema, reading_only
+from hivekeeper.views import kept as views
+
+
+def restore(
+    task: str,
+    *,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Which attempt; without it the last that left any.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="A new directory; without it ./TASK.ATTEMPT.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Only say what is kept.")] = False,
+    json: Json = False,
+) -> None:
+    """Bring back what a worker made, also one that was cut off, as files in a new directory."""
+    places = Places(find_root(Path.cwd()).resolve())
+    with reading_only(places.ledger) as connection:
+        check_identity(connection, places.ledger)
+        found, today = read_schema(connection)
+        if found < today:
+            what = f"The ledger is of an older Hivekeeper: its schema is {found}, today's {today}."
+            raise UnavailableError(what, advice="Bring it up to date first: hive status")
+        facts = views.read_facts(connection, task)
+    row, kept = facts.task, views.list_kept(places, facts)
+    if list_:
+        shown = [_show(each) for each in kept if attempt in (None, each.attempt)]
+        render.print_json(shown) if json else _print_list(row, shown)
+        return
+    chosen = views.choose_kept(row, kept, attempt)
+    target = _choose_target(places, row, chosen, to)
+    rest = next((e.object for e in kept if e.kind is views.Kind.REST and e.attempt == chosen.attempt), None)
+    try:
+        unpacked = _write(places, row, chosen, rest if chosen.kind is views.Kind.END else None, target)
+    except OSError as error:
+        raise UnavailableError(f"{target} could not be written: {error.strerror}.", advice=_ANOTHER) from None
+    view = {
+        "task": row.key,
+        **_show(chosen),
+        "to": str(target),
+        "not_kept": views.list_not_kept(places, row, chosen),
+        **asdict(unpacked),
+        "look": _say_look(places, row, chosen),
+    }
+    render.print_json(view) if json else _print(view)
+
+
+def _choose_target(places: Places, task: TaskRow, kept: views.Kept, to: Path | None) -> Path:
+    target = (to or Path(f"{task.id}.{kept.attempt}")).resolve()
+    if target.is_relative_to(places.hive):
+        problem = "lies inside of what the hive keeps"
+    elif target.is_dir() and any(target.iterdir()):
+        problem = "is there already and not empty"
+    elif target.exists() and not target.is_dir():
+        problem = "is there already and no directory"
+    else:
+        return target
+    advice = f"Nothing was written. Type: hive task restore {task.key} --attempt {kept.attempt} --to ANOTHER-DIRECTORY"
+    raise InputError(f"{target} {problem}.", advice=advice)
+
+
+def _write(places: Places, task: TaskRow, kept: views.Kept, rest: str | None, target: Path) -> Unpacked:
+    with new_directory(target) as draft:
+        if kept.object is None:
+            shutil.copytree(places.kept(task.key, kept.attempt), draft, symlinks=True, dirs_exist_ok=True)
+            return Unpacked()
+        mirror = places.mirror(task.repo or "")
+        lay_out(mirror, kept.object, draft)
+        return unpack_rest(mirror, rest, draft) if rest else Unpacked()
+
+
+def _say_look(places: Places, task: TaskRow, kept: views.Kept) -> str:
+    if kept.object is None or kept.base is None:
+        return ""
+    return f"git --git-dir={quote(str(places.mirror(task.repo or '')))} diff {kept.base[:12]} {kept.object[:12]}"
+
+
+def _show(kept: views.Kept) -> dict[str, Any]:
+    return {**asdict(kept), "kind": kept.kind.value, "run": kept.run.id if kept.run else None}
+
+
+def _print_list(task: TaskRow, shown: Sequence[Mapping[str, Any]]) -> None:
+    if not shown:
+        typer.echo(views.describe_nothing(task))
+        return
+    columns = {"attempt": "Attempt", "kind": "What", "at": "When", "object": "Git object", "changed": "Files changed"}
+    render.print_table(shown, columns)
+    typer.echo(f"To have it as files: hive task restore {task.key}")
+
+
+def _print(view: Mapping[str, Any]) -> None:
+    lines = [f"{view['to']} has what attempt {view['attempt']} at {view['task']} left ({view['kind']}, {view['at']})."]
+    lines += [f"  not kept: {words}" for words in view["not_kept"]]
+    lines += [f"  not brought back: {name} (it leads out of the directory)" for name in view["refused"]]
+    lines += [
+        f"  {name} is a repository of the worker's own: any git command there runs its hooks and settings."
+        for name in view["repositories"]
+    ]
+    if view["look"]:
+        lines.append(f"{view['changed']} files differ from where it began. To see how: {view['look']}")
+    for line in lines:
+        typer.echo(render.clean(line))
+
+
+_ANOTHER = "Make room there, or name another directory with --to; then type it again."

@@ -1,0 +1,124 @@
+"""The runs of an attempt: what each of them is exactly, and what it may touch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivekeeper.commands.runs import intend_run
+from hivekeeper.domain.attempt import Intend
+from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.run import Order
+from hivekeeper.domain.runner import make_shell_argv
+from hivekeeper.git import orders
+from hivekeeper.places import Places
+from hivekeeper.sandbox.orders import collect_outputs, make_room
+from hivekeeper.store.ledger import Transaction
+
+INFRASTRUCTURE_WALL_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An attempt, and everything its runs follow from; `argv` starts its agent."""
+
+    task: TaskRow
+    attempt: AttemptRow
+    repo: RepoRow | None
+    argv: tuple[str, ...]
+    prompt: Path | None = None
+    agent: RunRow | None = None
+
+
+def intend_step(tx: Transaction, places: Places, work: Work, step: Intend, *, boot_id: str) -> None:
+    """Write the intent of an attempt's next run."""
+    task, attempt = work.task, work.attempt.number
+    suffix = step.kind if step.number == 1 else f"{step.kind}-{step.number}"
+    run = attempt_run_id(task.key, attempt, suffix)
+    if step.kind == "agent":
+        order = _order_agent(places, work, run)
+    elif step.kind == "setup":
+        order = _order_setup(places, work, run)
+    else:
+        argv, environment = _order_ours(places, work, step, boot_id)
+        limits: dict[str, float | int | None] = {"wall_s": INFRASTRUCTURE_WALL_S, "grace_s": 5.0}
+        order = Order(run, step.kind, argv, str(places.root), environment, limits)
+    intend_run(tx, order, boot_id=boot_id, task=task.key, attempt=attempt, repo=task.repo)
+
+
+def make_rooms(places: Places, room: Path | None, *read: str) -> dict[str, list[str]]:
+    """Say what a worker's run may touch: its own room, or else where the hive lies; never what the hive keeps."""
+    if room is None:
+        return {"write": [str(places.root)], "read": [], "hide": [str(places.hive)], "own": []}
+    write = [str(room / name) for name in ("work", "home", "tmp")]
+    return {"write": write, "read": list(read), "hide": [str(places.hive)], "own": [str(room)]}
+
+
+def make_environment(places: Places, room: Path | None, **more: str) -> dict[str, str]:
+    """Say what a worker's run finds in its environment, beside what every run inherits."""
+    own = {} if room is None else {"HOME": str(room / "home"), "TMPDIR": str(room / "tmp")}
+    return {**own, "HIVE_ROOT": str(places.root), **more}
+
+
+def _order_agent(places: Places, work: Work, run: str) -> Order:
+    task, room = work.task, _room(places, work)
+    read = [str(places.public(task.repo))] if task.repo else [str(places.root)]
+    told = {"HIVE_PROMPT": str(work.prompt)} if work.prompt else {}
+    environment = make_environment(
+        places,
+        room,
+        HIVE_CONVOY=task.convoy,
+        HIVE_TASK=task.id,
+        HIVE_ATTEMPT=str(work.attempt.number),
+        GIT_AUTHOR_NAME="hive worker",
+        GIT_AUTHOR_EMAIL="worker@localhost",
+        GIT_COMMITTER_NAME="hive worker",
+        GIT_COMMITTER_EMAIL="worker@localhost",
+        **told,
+    )
+    rooms = make_rooms(places, room, *read, *told.values())
+    directory = places.root if room is None else room / "work"
+    return Order(run, "agent", work.argv, str(directory), environment, task.get_limits(), rooms)
+
+
+def _order_setup(places: Places, work: Work, run: str) -> Order:
+    room, repo = places.sandbox(work.task.key, work.attempt.number), work.repo
+    assert repo is not None
+    # What was brought from an earlier clone with the same lock files is not made again.
+    argv = make_shell_argv(f'[ -e "$HIVE_READY" ] || {{\n{repo.setup}\n}}')
+    environment = make_environment(places, room, HIVE_READY=str(room / "ready"))
+    rooms = make_rooms(places, room, str(places.public(repo.name)), str(room / "ready"))
+    return Order(run, "setup", argv, str(room / "work"), environment, work.task.get_limits(), rooms)
+
+
+def _order_ours(places: Places, work: Work, step: Intend, boot_id: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Say what a run of the hive's own is: a script, and its environment."""
+    task, number, repo = work.task, work.attempt.number, work.repo
+    room, lasting = places.sandbox(task.key, number), dict(orders.CLEAN_ENVIRONMENT)
+    if repo is None:
+        if step.kind == "sandbox":
+            return make_room(room), {}
+        target = places.root if work.agent is not None and work.agent.succeeded else None
+        return collect_outputs(room / "work", places.kept(task.key, number), target, task.outputs), {}
+    mirror = places.mirror(repo.name)
+    kept = {"HIVE_SETUP": repo.setup or "", "HIVE_KEEP": "\n".join(repo.keep), "HIVE_LOCK": "\n".join(repo.lock)}
+    match step.kind:
+        case "sandbox":
+            cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
+            pool, start = f"{places.pool(repo.name)}.{boot_id[:8]}", work.attempt.start or ""
+            argv = orders.make_sandbox(room, places.public(repo.name), repo.branch, pool, mirror, start, cache)
+            return argv, {**orders.FLEETING_ENVIRONMENT, **kept}
+        case "stash":
+            return orders.keep_setup(room, places.cache(repo.name)), kept
+        case "save":
+            ref = orders.save_ref(task.key, number)
+            return orders.save_attempt(mirror, room, ref, step.number, repo.backup), lasting
+        case "backup":
+            ref = orders.attempt_ref(task.key, number)
+            return orders.push_backup(mirror, str(repo.backup), ref), lasting
+        case _:
+            ref, rest = orders.attempt_ref(task.key, number), orders.rest_ref(task.key, number)
+            return orders.snapshot_attempt(mirror, room, ref, rest, repo.keep), lasting
+
+
+def _room(places: Places, work: Work) -> Path | None:
+    return places.sandbox(work.task.key, work.attempt.number) if work.task.has_room else None

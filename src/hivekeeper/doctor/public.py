@@ -1,0 +1,94 @@
+"""Public repositories, all that workers can read of the hive's: whole, and what has landed, no more and no less.
+
+Each look comes after the one that it is held against, so that what a keeper lands meanwhile is not taken for a fault.
+"""
+
+from collections.abc import Iterator
+from shlex import quote
+
+from hivekeeper.doctor.facts import Facts, is_moving
+from hivekeeper.doctor.findings import Check, Finding, Level, Say
+from hivekeeper.domain.rows import RepoRow
+from hivekeeper.errors import HiveError, UnavailableError
+from hivekeeper.git.mirror import Mirror, find_damage, list_refs
+from hivekeeper.git.orders import integration_ref, source_ref
+
+_MOST_NAMED = 5
+
+
+class Repository(Mirror):
+    """A repository, and what only the doctor asks of one."""
+
+    def list_loose(self) -> list[str]:
+        """List the commits that none of its refs holds."""
+        said = self._ask("fsck", "--connectivity-only", "--unreachable", "--no-dangling", "--no-progress").splitlines()
+        return [line.split()[2] for line in said if line.startswith("unreachable commit ")]
+
+    def list_outside(self, commits: list[str], held: list[str]) -> list[str]:
+        """List what of these commits and their history is in none of the others."""
+        lines = "".join(f"{line}\n" for line in (*commits, *(f"^{commit}" for commit in held)))
+        return self._ask("rev-list", "--stdin", text=lines).split() if commits else []
+
+    def _ask(self, *arguments: str, text: str = "") -> str:
+        result = self._git(*arguments, text=text)
+        if result.returncode != 0:
+            raise UnavailableError(f"git {arguments[0]} failed in {self.path}: {result.stderr.strip()}.")
+        return result.stdout
+
+
+def check_public(facts: Facts, say: Say) -> Iterator[Finding]:
+    """Look at what workers can read of every repository that was ever fetched."""
+    found = [finding for repo in facts.records.repos if repo.integration for finding in _check(facts, repo, say)]
+    yield from found
+    if not found:
+        yield Finding(Check.PUBLIC, Level.OK, "workers can read what has landed, and nothing else")
+
+
+def _check(facts: Facts, repo: RepoRow, say: Say) -> Iterator[Finding]:
+    path, mirror = facts.places.public(repo.name), Repository(facts.places.mirror(repo.name))
+    anew = "The next fetch makes it anew: submit a plan that names the repository (hive convoy submit PLAN.yaml)."
+    if not (path / "objects").is_dir():
+        what = f"{path} is gone: no worker can begin on {repo.name}, and its mirror borrows from it."
+        yield Finding(Check.PUBLIC, Level.FAIL, what, f"{anew} Then look again: hive doctor")
+        return
+    say(f"what workers can read of {repo.name}")
+    try:
+        if damage := find_damage(path):
+            yield Finding(Check.PUBLIC, Level.FAIL, f"{path} is damaged: {damage}.", f"Move it away. {anew}")
+        elif (mirror.path / "objects").is_dir():
+            yield from _check_unlanded(facts, repo, mirror)
+            yield from _check_behind(facts, repo, mirror)
+    except HiveError as error:
+        yield Finding(Check.PUBLIC, Level.FAIL, error.what, error.advice or f"Move {path} away. {anew}")
+
+
+def _check_unlanded(facts: Facts, repo: RepoRow, mirror: Repository) -> Iterator[Finding]:
+    public = Repository(facts.places.public(repo.name))
+    git = f"git --git-dir={quote(str(public.path))}"
+    refs, loose = list_refs(public.path, "refs"), public.list_loose()
+    may_be_new = is_moving(facts.places, repo.name)  # fetched, and not landed yet
+    landed = [tip for name in (integration_ref, source_ref) if (tip := mirror.find_commit(name(repo.branch)))]
+    tips = {ref: public.find_commit(ref) for ref in refs}
+    outside = set(mirror.list_outside([*loose, *filter(None, tips.values())], landed))
+    for ref in (ref for ref, tip in tips.items() if tip is None or tip in outside):
+        what = f"{ref} of {public.path} has not landed, and every worker can read it."
+        yield Finding(Check.PUBLIC, Level.WARN, what, f"Type: {git} update-ref -d {quote(ref)}; hive doctor")
+    if (stray := [commit for commit in loose if commit in outside]) and not may_be_new:
+        names = ", ".join(commit[:12] for commit in stray[:_MOST_NAMED]) + (" …" if len(stray) > _MOST_NAMED else "")
+        what = f"{len(stray)} commits of {public.path} have not landed, and every worker can read them: {names}."
+        keep = f"git --git-dir={quote(str(mirror.path))} repack -adq"  # it may borrow them
+        advice = f"They are harmless if {repo.branch} was forced to another history. To remove them, without a keeper"
+        yield Finding(Check.PUBLIC, Level.WARN, what, f"{advice}: {keep} && {git} prune --expire=now")
+
+
+def _check_behind(facts: Facts, repo: RepoRow, mirror: Repository) -> Iterator[Finding]:
+    ref, public = integration_ref(repo.branch), facts.places.public(repo.name)
+    landed = mirror.find_commit(ref)
+    if landed is None or is_moving(facts.places, repo.name):
+        return
+    tip = Mirror(public).find_commit(ref)
+    if tip is None or not mirror.is_ancestor(landed, tip):
+        what = f"{ref} of {public} is behind what has landed: it is at {tip and tip[:12]} and not at {landed[:12]}."
+        bring = f"git --git-dir={quote(str(public))} fetch --no-tags --no-write-fetch-head"
+        now = f"{bring} {quote(str(mirror.path))} +{ref}:{ref}"
+        yield Finding(Check.PUBLIC, Level.WARN, what, f"The next landing or fetch brings it there. Or now: {now}")

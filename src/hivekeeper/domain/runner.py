@@ -1,0 +1,37 @@
+"""How a worker is started: which command, and how it is told what to do."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class PromptBy(StrEnum):
+    """The way a prompt takes to a command. A worker always finds it in the file $HIVE_PROMPT too."""
+
+    FILE = "file"
+    STDIN = "stdin"
+    ARGUMENT = "argument"
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A command that works on a prompt; `{prompt}` in it stands for the file, or for the text itself.
+
+    Where nothing stands for it, file or text become the last argument.
+    """
+
+    name: str
+    command: str
+    prompt: PromptBy = PromptBy.FILE
+
+    def make_argv(self) -> tuple[str, ...]:
+        """Make the argv; the prompt's text is read by the shell that starts it, so no ledger has it in an argv."""
+        if self.prompt is PromptBy.STDIN:
+            return ("sh", "-c", f'{{ {self.command}\n}} < "$HIVE_PROMPT"')
+        said = '"$HIVE_PROMPT"' if self.prompt is PromptBy.FILE else '"$(cat -- "$HIVE_PROMPT")"'
+        command = self.command if "{prompt}" in self.command else f"{self.command} {{prompt}}"
+        return ("sh", "-c", command.replace("{prompt}", said))
+
+
+def make_shell_argv(command: str) -> tuple[str, ...]:
+    """Make the argv of a task that is a command itself."""
+    return ("sh", "-c", command)

@@ -1,0 +1,19 @@
+# A worker's room, and what `setup` makes in its clone, which is kept for every later clone with the same lock files.
+
+new_room() {
+  rm -rf -- "$1"
+  mkdir -p -- "$1/home" "$1/tmp"
+}
+
+# bring_kept ROOM CACHE: `$HIVE_KEEP` names directories, `$HIVE_LOCK` files, one a line; `$HIVE_SETUP` is the command.
+bring_kept() {
+  key=$({
+    printf '%s\n' "$HIVE_SETUP" "$HIVE_KEEP"
+    echo "$HIVE_LOCK" | while read -r file; do cat -- "$1/work/$file"; done
+  } 2>&1 | sha256sum | cut -c 1-32)
+  echo "$key" >"$1/key"
+  if [ -d "$2/$key" ]; then
+    cp -a --reflink=auto -- "$2/$key/." "$1/work/"
+    touch "$1/ready"
+  fi
+}

@@ -1,0 +1,115 @@
+"""Programs that lie in hidden places: what has to be seen so that they run, without the credentials beside them.
+
+Rules:
+1. A directory of the search path comes back, and its prefix too: of X/bin, X/sbin and X/shims all of X. Not when X
+   is a home, `.local`, or holds a hidden place: beside that bin lies much that is no program.
+2. So does what the links in such a directory lead to: the prefix of a program, its package, or the file alone.
+3. So do the running interpreter, this package, and the file that says where names are resolved.
+"""
+
+# ruff: noqa: PTH110, PTH112, PTH116, PTH119, PTH120
+# Links are followed by their text, one at a time; pathlib follows all or none.
+
+import os
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+from hivekeeper.sandbox.layout import ALWAYS_HIDDEN, Mode, Traced, is_within, trace
+
+_PACKAGE = str(Path(__file__).parents[1])
+_RESOLVER = "/etc/resolv.conf"
+_BINS = ("bin", "sbin", "shims")
+_COMPANIONS = {".cargo": ".rustup"}  # what lies in ~/.cargo/bin only starts what lies in ~/.rustup
+_CREDENTIALS = (
+    *("credentials", "credentials.toml", "credentials.json", "auth.json", "auth.toml", ".env"),
+    *(".npmrc", "etc/npmrc", ".pypirc", ".netrc", "_netrc", ".git-credentials", ".yarnrc.yml"),
+    *(".ssh", ".gnupg", ".aws", ".docker/config.json", ".m2/settings.xml"),
+)
+
+
+def find_toolchain(search_path: str, home: str) -> tuple[tuple[Traced, Mode], ...]:
+    """Find what has to be seen again of hidden places."""
+    # An agent that updates itself moves a link in such a directory: that is seen, and costs a microsecond each.
+    return _find(home, tuple((path, _changed_at(path)) for path in search_path.split(":") if path.startswith("/")))
+
+
+@lru_cache(maxsize=32)
+def _find(home: str, directories: tuple[tuple[str, int], ...]) -> tuple[tuple[Traced, Mode], ...]:
+    search = _Search(home)
+    for path, _ in directories:
+        search.visit_bin(path)
+    for path in (sys.prefix, sys.base_prefix):
+        search.add_prefix(path)
+        search.visit_bin(f"{path}/bin")
+    search.add(trace(_PACKAGE))
+    search.add(trace(_RESOLVER))
+    return tuple(search.found.values())
+
+
+class _Search:
+    """What was found so far."""
+
+    def __init__(self, home: str) -> None:
+        self.found: dict[tuple[str, Mode], tuple[Traced, Mode]] = {}
+        self._hidden = [trace(path).real for path in (home, *ALWAYS_HIDDEN)]
+        self._visited: set[str] = set()
+
+    def visit_bin(self, path: str) -> None:
+        """Bring back a directory of programs, its prefix, and what its links lead to."""
+        traced = trace(path)
+        self.add(traced)
+        if traced.real in self._visited or not os.path.isdir(traced.real):
+            return
+        self._visited.add(traced.real)
+        prefix, _, name = traced.real.rpartition("/")
+        if name in _BINS and os.path.basename(prefix) != ".local":
+            self.add_prefix(prefix)
+        for link in _find_links(traced.real):
+            self._follow(trace(link))
+
+    def add_prefix(self, path: str) -> None:
+        """Bring back a program's whole directory, without credentials, and what it cannot do without."""
+        traced = trace(path)
+        if self.add(traced):
+            for name in _CREDENTIALS:
+                if os.path.lexists(f"{traced.real}/{name}"):
+                    secret = trace(f"{traced.real}/{name}")
+                    self.found[secret.real, Mode.HIDE] = secret, Mode.HIDE
+            above, _, name = traced.real.rpartition("/")
+            if name in _COMPANIONS:
+                self.add_prefix(f"{above}/{_COMPANIONS[name]}")
+
+    def add(self, traced: Traced) -> bool:
+        """Bring back one path, if it is hidden, is there, and brings nothing back that is meant to be hidden."""
+        if not any(is_within(traced.real, place) for place in self._hidden):
+            return False
+        if any(is_within(place, traced.real) for place in self._hidden) or not os.path.exists(traced.real):
+            return False
+        self.found.setdefault((traced.real, Mode.READ), (traced, Mode.READ))[0].links.update(traced.links)
+        return True
+
+    def _follow(self, program: Traced) -> None:
+        if self.add(program):
+            directory = os.path.dirname(program.real)
+            package, modules, inside = program.real.rpartition("/node_modules/")
+            if os.path.basename(directory) in _BINS:
+                self.visit_bin(directory)
+            elif modules:
+                name = "/".join(inside.split("/")[: 2 if inside.startswith("@") else 1])
+                self.add(trace(f"{package}{modules}{name}"))
+
+
+def _find_links(directory: str) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry.path for entry in entries if entry.is_symlink()]
+    except OSError:  # not ours to read
+        return []
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0

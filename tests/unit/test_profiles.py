@@ -1,0 +1,62 @@
+"""A hive.toml for so many agents says what suits them, and why."""
+
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.config.profiles import BANDS, make_profile
+from hivekeeper.config.settings import load_settings
+from hivekeeper.config.values import DEFAULT_TOML, Patterns, Settings
+from hivekeeper.domain.plan import Limits
+
+OUTPUT = 64 << 20
+SMALL = Settings(patterns=Patterns(queue=False, convoys=False), pool=1)
+TEAM = Settings(patterns=Patterns(convoys=False), pool=2, limits=Limits(14_400.0, 3600.0, OUTPUT, None, 1000, 20 << 30))
+CROWD = Settings(pool=4, limits=Limits(7200.0, 1800.0, OUTPUT, None, 500, 10 << 30))
+SWARM = Settings(pool=8, limits=Limits(7200.0, 900.0, OUTPUT, None, 200, 5 << 30))
+
+
+@pytest.mark.parametrize(
+    ("agents", "band", "meant"),
+    [
+        (1, "1–3", SMALL),
+        (2, "1–3", SMALL),
+        (3, "3–10", TEAM),
+        (9, "3–10", TEAM),
+        (10, "10–20", CROWD),
+        (19, "10–20", CROWD),
+        (20, "20 and more", SWARM),
+        (1000, "20 and more", SWARM),
+    ],
+)
+def test_the_profile_of_a_band_loads_to_the_settings_meant(
+    tmp_path: Path, agents: int, band: str, meant: Settings
+) -> None:
+    profile = make_profile(agents)
+    (tmp_path / "hive.toml").write_text(profile.toml)
+    found = load_settings(tmp_path)
+    assert found.workers == agents
+    for name in ("patterns", "pool", "limits", "heartbeat_s", "level", "runners"):
+        assert getattr(found, name) == getattr(meant, name), name
+    assert profile.toml.startswith(f"# A hive of {agents}, made for {band} agents: ")
+    assert profile.sentence.startswith(f"hive.toml is for {band} agents: ")
+
+
+@pytest.mark.parametrize("band", BANDS, ids=lambda band: band.name)
+def test_every_choice_of_a_profile_gives_its_reason(band: object) -> None:
+    (agents,) = [each.least for each in BANDS if each is band]
+    lines = make_profile(agents).toml.splitlines()
+    for pattern in ("queue", "cleanup", "convoys"):
+        (line,) = [line for line in lines if line.startswith(f"{pattern} = ")]
+        value, _, why = line.partition("# ")
+        assert why.startswith("on: " if "true" in value else "off: ")
+
+
+def test_a_profile_has_every_line_of_the_default_file() -> None:
+    keys = [line.partition(" = ")[0] for line in DEFAULT_TOML.splitlines()[1:]]
+    assert [line.partition(" = ")[0] for line in make_profile(7).toml.splitlines()[1:]] == keys
+
+
+def test_a_profile_names_only_keys_that_there_are() -> None:
+    keys = {line.partition(" = ")[0] for line in DEFAULT_TOML.splitlines()}
+    assert [key for band in BANDS for key in band.lines if key not in keys] == []
