@@ -248,6 +248,7 @@ def _bodies(cls: type[Body]) -> st.SearchStrategy[Body]:
         list[str]: st.lists(st.text()),
         dict[str, str]: st.dictionaries(st.text(), st.text()),
         dict[str, Any]: st.dictionaries(st.text(), values),
+        dict[str, list[str]] | None: st.none() | st.dictionaries(st.text(), st.lists(st.text())),
     }
     return st.builds(cls, **{name: known[hint] for name, hint in _hints(cls).items()})
 

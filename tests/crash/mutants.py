@@ -82,6 +82,7 @@ def claim_without_excluding() -> None:
     assert mutated != source
     copy = Path(tempfile.mkdtemp(prefix="hive-mutant-")) / "wrapper.py"
     copy.write_text(mutated)
+    shutil.copy(Path(wrapper.__file__).with_name("nursery.py"), copy.with_name("nursery.py"))
     atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)
     wrapper.__file__ = str(copy)
     executor_start = executor.Executor._start  # noqa: SLF001

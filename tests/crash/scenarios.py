@@ -323,7 +323,7 @@ def old_schema(stage: Stage) -> None:
 def downgrade(path: Path) -> None:
     """Take away what later migrations added."""
     connection = apsw.Connection(str(path))
-    added = ("task.details", "repo.details", "convoy.accept", "attempt.start", "run.rooms")
+    added = ("task.details", "repo.details", "convoy.accept", "convoy.opened_at", "attempt.start", "run.rooms")
     columns = [f"ALTER TABLE {table} DROP COLUMN {name}" for table, name in (each.split(".") for each in added)]
     tables = [f"DROP TABLE {table}" for table in ("task_prompt", "cursor", "checkpoint")]
     for statement in (*columns, *tables, "DROP INDEX event_by_subject", "PRAGMA user_version = 1"):

@@ -14,10 +14,13 @@ from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState
 from hivekeeper.errors import HiveError
 from hivekeeper.loops.executor import Executor, Settings
+from hivekeeper.sandbox.walls import Level, Walls
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger
 from tests.runs.conftest import Bench, is_running, list_marks, poll_until
 from tests.store.ledger_kit import new_ledger, seize
+
+NO_WALLS = Walls(Level.LIMITS, "", "/nobody")
 
 
 class HandClock:
@@ -43,7 +46,9 @@ class Desk:
 
     def hire(self) -> Executor:
         """Have a new executor that remembers nothing."""
-        self.executor = Executor(self.ledger, self.authority, self.bench.runs, self.clock, Settings())
+        self.executor = Executor(
+            self.ledger, self.authority, self.bench.runs, self.clock, Path("/"), lambda: NO_WALLS, Settings()
+        )
         return self.executor
 
     def intend(self, run: str, script: str, *, boot_id: str | None = None, **limits: float | None) -> None:

@@ -9,7 +9,9 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 
-def settle_convoy(tx: Transaction, convoy: str, outcome: Outcome, *, at: str) -> bool:
+def settle_convoy(
+    tx: Transaction, convoy: str, outcome: Outcome, *, at: str, why: str = "some tasks need a person"
+) -> bool:
     """Record what a convoy has come to, at the true end of its last task."""
     match outcome:
         case Outcome.GOING_ON:
@@ -17,7 +19,7 @@ def settle_convoy(tx: Transaction, convoy: str, outcome: Outcome, *, at: str) ->
         case Outcome.COMPLETE:
             tx.record(e.ConvoyCompleted(convoy), occurred_at=at)
         case Outcome.FAILED:
-            tx.record(e.ConvoyFailed(convoy), why="some tasks need a person")
+            tx.record(e.ConvoyFailed(convoy), why=why)
     return True
 
 

@@ -52,7 +52,7 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
         is_ = f"Convoy '{plan.convoy}' is already here with {'another' if existing.accept else 'no'} accept command"
         unchanged.append(f"{is_}; it stays as it was. Give the plan another convoy name to change it.")
     unchanged += [_take_repo(tx, repo, is_wanted=bool(new)) for repo in plan.repos]
-    if existing and new:
+    if existing and (new or _was_refused(tx, existing)):
         _reopen(tx, existing)
     for spec in new:
         tx.record(to_event(plan.convoy, spec), why=why)
@@ -116,6 +116,12 @@ def _details(**said: object) -> dict[str, Any]:
 
 def _predecessors(tx: Transaction, task: TaskRow) -> list[str]:
     return [key.partition("/")[2] for key in queries.list_predecessors(tx.connection, task.key)]
+
+
+def _was_refused(tx: Transaction, convoy: ConvoyRow) -> bool:
+    """Tell whether a convoy failed as a whole: its tasks are complete, so handing it in again is to try it again."""
+    states = queries.count_tasks_by_state(tx.connection, convoy.name).keys()
+    return convoy.state is ConvoyState.FAILED and bool(convoy.accept) and states == {TaskState.COMPLETE}
 
 
 def _reopen(tx: Transaction, convoy: ConvoyRow) -> None:

@@ -4,7 +4,7 @@ Each look comes after the one that it is held against, so that what a keeper lan
 """
 
 from collections.abc import Iterator
-from shlex import quote
+from shlex import join, quote
 
 from hivekeeper.doctor.facts import Facts, is_moving
 from hivekeeper.doctor.findings import Check, Finding, Level, Say
@@ -46,20 +46,34 @@ def check_public(facts: Facts, say: Say) -> Iterator[Finding]:
 
 def _check(facts: Facts, repo: RepoRow, say: Say) -> Iterator[Finding]:
     path, mirror = facts.places.public(repo.name), Repository(facts.places.mirror(repo.name))
-    anew = "The next fetch makes it anew: submit a plan that names the repository (hive convoy submit PLAN.yaml)."
     if not (path / "objects").is_dir():
         what = f"{path} is gone: no worker can begin on {repo.name}, and its mirror borrows from it."
-        yield Finding(Check.PUBLIC, Level.FAIL, what, f"{anew} Then look again: hive doctor")
+        yield Finding(Check.PUBLIC, Level.FAIL, what, f"Make it anew, type: {_make(facts, repo)}")
         return
     say(f"what workers can read of {repo.name}")
+    away = join(("mv", str(path), str(facts.places.hive / f"{path.name}.old")))
+    anew = f"Move it away and make it anew, type: {away} && {_make(facts, repo)}"
     try:
         if damage := find_damage(path):
-            yield Finding(Check.PUBLIC, Level.FAIL, f"{path} is damaged: {damage}.", f"Move it away. {anew}")
+            yield Finding(Check.PUBLIC, Level.FAIL, f"{path} is damaged: {damage}.", anew)
         elif (mirror.path / "objects").is_dir():
             yield from _check_unlanded(facts, repo, mirror)
             yield from _check_behind(facts, repo, mirror)
     except HiveError as error:
-        yield Finding(Check.PUBLIC, Level.FAIL, error.what, error.advice or f"Move {path} away. {anew}")
+        yield Finding(Check.PUBLIC, Level.FAIL, error.what, anew)
+
+
+def _make(facts: Facts, repo: RepoRow) -> str:
+    """Say how to make a public repository: of the person's history, and of what has landed."""
+    public = str(facts.places.public(repo.name))
+    history = join(("git", f"--git-dir={public}", "fetch", "--no-tags", repo.path, f"refs/heads/{repo.branch}"))
+    return f"{join(('git', 'init', '--bare', public))} && {history} && {_bring(facts, repo)}"
+
+
+def _bring(facts: Facts, repo: RepoRow) -> str:
+    ref, mirror = integration_ref(repo.branch), str(facts.places.mirror(repo.name))
+    public = f"--git-dir={facts.places.public(repo.name)}"
+    return join(("git", public, "fetch", "--no-tags", "--no-write-fetch-head", mirror, f"+{ref}:{ref}"))
 
 
 def _check_unlanded(facts: Facts, repo: RepoRow, mirror: Repository) -> Iterator[Finding]:
@@ -89,6 +103,5 @@ def _check_behind(facts: Facts, repo: RepoRow, mirror: Repository) -> Iterator[F
     tip = Mirror(public).find_commit(ref)
     if tip is None or not mirror.is_ancestor(landed, tip):
         what = f"{ref} of {public} is behind what has landed: it is at {tip and tip[:12]} and not at {landed[:12]}."
-        bring = f"git --git-dir={quote(str(public))} fetch --no-tags --no-write-fetch-head"
-        now = f"{bring} {quote(str(mirror.path))} +{ref}:{ref}"
-        yield Finding(Check.PUBLIC, Level.WARN, what, f"The next landing or fetch brings it there. Or now: {now}")
+        advice = f"The next landing or fetch brings it there. Or now, type: {_bring(facts, repo)}"
+        yield Finding(Check.PUBLIC, Level.WARN, what, advice)

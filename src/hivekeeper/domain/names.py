@@ -42,6 +42,11 @@ def repo_run_id(repo: str, number: int, kind: str) -> str:
     return f"_repos/{repo}.{number}.{kind}"
 
 
+def convoy_run_id(convoy: str, kind: str, number: int) -> str:
+    """Name a run for a convoy as a whole; no task's id begins with an underscore."""
+    return f"{convoy}/_{kind}.{number}"
+
+
 def find_nearest(word: str, options: Iterable[str]) -> str | None:
     """Find the option a person probably meant."""
     return next(iter(difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)), None)

@@ -258,9 +258,9 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
             return (Update("lease", {"id": 1, "holder": b.holder, "released_at": None}, {"released_at": at}),)
         case e.ConvoySubmitted() as b:
             row: dict[str, Value] = {"name": b.convoy, "pipeline": b.pipeline, "accept": b.accept, "submitted_at": at}
-            return (Insert("convoy", {**row, "state": ConvoyState.ACTIVE.value}),)
+            return (Insert("convoy", {**row, "opened_at": at, "state": ConvoyState.ACTIVE.value}),)
         case e.ConvoyExtended() as b:
-            return (_move("convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None),)
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None, opened_at=at),)
         case e.ConvoyCompleted() as b:
             return (_move("convoy", {"name": b.convoy}, ConvoyState.COMPLETE, ended_at=at),)
         case e.ConvoyFailed() as b:

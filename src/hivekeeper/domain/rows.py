@@ -190,6 +190,7 @@ class ConvoyRow:
     workers: int
     swarms: int
     accept: str | None = None
+    opened_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

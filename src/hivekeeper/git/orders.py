@@ -1,6 +1,7 @@
 """The effects on git, each an argv for a run: one short script a verb, repeatable, with no text of an agent in it."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 _SCRIPTS = Path(__file__).parent / "scripts"
@@ -113,6 +114,11 @@ def push_backup(mirror: Path, backup: str, ref: str) -> Argv:
 def check_out_tree(mirror: Path, commit: str, room: Path) -> Argv:
     """Lay out exactly a commit's tree for the gate."""
     return _script("check_out_tree", mirror, commit, room)
+
+
+def check_out_trees(room: Path, trees: Sequence[tuple[Path, str, str]]) -> Argv:
+    """Lay out several commits' trees side by side, each of a mirror and under a name."""
+    return _script("check_out_trees", room, *(part for tree in trees for part in tree))
 
 
 def land_commit(mirror: Path, public: Path, branch: str, new: str, old: str) -> Argv:

@@ -1,6 +1,7 @@
 """One hive, kept: every part constructed, one thread a loop, and the only broad `except` of the package."""
 
 import logging
+import math
 import shlex
 import sys
 import threading
@@ -15,12 +16,25 @@ from hivekeeper.domain.attempt import is_saved
 from hivekeeper.domain.events import Body
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import AttemptState
-from hivekeeper.errors import HiveError, IllegalTransitionError, InputError, StaleEpochError
+from hivekeeper.errors import HiveError, IllegalTransitionError, InputError, StaleEpochError, UnavailableError
 from hivekeeper.keeper import lease
 from hivekeeper.keeper.nudges import NudgeSocket, nudge
-from hivekeeper.loops import Counts, Loop, dispatcher, executor, fetcher, heart, janitor, merger, publisher, stocker
+from hivekeeper.loops import (
+    Counts,
+    Loop,
+    acceptor,
+    dispatcher,
+    executor,
+    fetcher,
+    heart,
+    janitor,
+    merger,
+    publisher,
+    stocker,
+)
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalRuns, Runs
+from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.walls import Level, Walls, find_walls
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger, open_ledger, read_head
@@ -72,6 +86,14 @@ def find_hive_walls(hive: Hive, boot_id: str) -> Walls:
     return find_walls(hive.places.walls, boot_id, wanted=wanted, extra_read=settings.read, extra_write=settings.write)
 
 
+def _refuse_weak_walls(hive: Hive, boot_id: str) -> None:
+    """Refuse to keep a hive whose workers could not be kept apart as well as its settings require."""
+    required = Level(hive.settings.require) if hive.settings.require else Level.LIMITS
+    if required is not Level.LIMITS and (walls := find_hive_walls(hive, boot_id)).level.rank < required.rank:
+        what = f"This hive requires {required} around its workers, and this machine has {walls.level}: {walls.why}."
+        raise UnavailableError(what, advice="Mend that, or lower `require` in [sandbox] of hive.toml.")
+
+
 class Keeper:
     """The coordinator of a hive. Construct it with the lease taken, `step` or `start` it, `close` it."""
 
@@ -82,6 +104,7 @@ class Keeper:
         self.fenced: StaleEpochError | None = None
         self.problems: dict[str, str] = {}
         settings = hive.settings
+        _refuse_weak_walls(hive, read_boot_id())
         self._lease = lease.take(
             hive.ledger, hive.places.keeper_lock, self.clock, abandoned_after_s=settings.abandoned_after_s
         )
@@ -107,7 +130,7 @@ class Keeper:
             queue=settings.patterns.queue,
         )
         sweeping = janitor.Settings(
-            archive_after_s=settings.archive_after_s if settings.patterns.convoys else 0.0,
+            archive_after_s=settings.archive_after_s if settings.patterns.convoys else math.inf,
             reclaim_after_s=settings.reclaim_after_s,
             cleanup=settings.patterns.cleanup,
         )
@@ -122,6 +145,7 @@ class Keeper:
             self._dispatcher,
             merger.Merger(ledger, who, places, boot, merger.Settings()),
             publisher.Publisher(ledger, who, places, boot, clock, publisher.Settings()),
+            acceptor.Acceptor(ledger, who, places, boot, acceptor.Settings()),
             janitor.Janitor(ledger, who, places, boot, clock, sweeping),
         )
 

@@ -147,11 +147,16 @@ class Executor:
                 pass
 
 
+_MOVED = "the hive was moved while it ran"
+
+
 def _look_from_afar(look: r.Look) -> r.Look:
     """Take a run of before the hive was moved for lost: it works, or would, on files that are not the hive's now."""
     match look:
         case r.Alive(claim):
-            return r.Gone(claim, (claim.pid,), "the hive was moved while it ran")
+            return r.Gone(claim, (claim.pid,), _MOVED)
+        case r.Gone(claim, leftovers) if claim is not None:
+            return r.Gone(claim, leftovers, _MOVED)
         case r.Unclaimed():
             return r.Gone(None, why="the hive was moved before its start was known")
         case _:

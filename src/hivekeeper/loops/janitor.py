@@ -136,7 +136,8 @@ def _list_ended(connection: Connection, convoys: Sequence[ConvoyRow]) -> list[tu
                 continue
             counts = queries.count_tasks_by_state(connection, convoy.name)
             outcome = decide_outcome(counts, queries.count_startable(connection, convoy.name))
-            if outcome is not Outcome.GOING_ON:
+            to_try = outcome is Outcome.COMPLETE and convoy.accept is not None  # the acceptor has the last word
+            if outcome is not Outcome.GOING_ON and not to_try:
                 ended.append((convoy, outcome, queries.find_last_end(connection, convoy.name)))
     return ended
 

@@ -98,6 +98,11 @@ def count_waiting_by_repo(connection: Connection) -> dict[str, int]:
     return {str(repo): int(count) for repo, count in connection.rows(_sql("count_waiting_by_repo"), {})}
 
 
+def list_runs_of_convoy(connection: Connection, convoy: str) -> list[RunRow]:
+    """List the runs for a convoy as a whole, oldest first."""
+    return _all(connection, "list_runs_of_convoy", RunRow, {"first": f"{convoy}/_", "last": f"{convoy}/`"})
+
+
 def find_prompt(connection: Connection, task: str) -> str:
     """Find what a task tells its worker; nothing when it is a command."""
     return next((str(row[0]) for row in connection.rows(_sql("find_prompt"), {"task": task})), "")

@@ -23,12 +23,16 @@ _KEPT = "refs/hive/attempts/*:refs/heads/hive/attempts/*"  # as the run that pus
 Need = dict[str, str]
 
 
-def find_tried_level(cache: Path, boot_id: str) -> Level | None:
-    """Find the strongest walls that held when a keeper or the doctor tried them in this boot; nothing is tried here."""
+def find_tried_level(cache: Path, boot_id: str, wanted: str | None) -> Level | None:
+    """Find the strongest walls, none stronger than wanted, that held when they were tried in this boot; try nothing."""
+    highest = Level(wanted) if wanted else Level.NAMESPACES
+    if highest is Level.LIMITS:
+        return highest
     with contextlib.suppress(OSError, ValueError, RecursionError):
         match json.loads(cache.read_bytes()):
             case {"key": [_, str(boot), *_], "held": [*held]} if boot == boot_id:
-                return max((level for level in Level if level in held), key=lambda level: level.rank, default=None)
+                known = [level for level in Level if level in held and level.rank <= highest.rank]
+                return max(known, key=lambda level: level.rank, default=None)
     return None
 
 

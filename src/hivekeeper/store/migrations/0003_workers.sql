@@ -9,7 +9,14 @@ CREATE TABLE task_prompt (
 ALTER TABLE task ADD COLUMN details TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE repo ADD COLUMN details TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE convoy ADD COLUMN accept TEXT;
+ALTER TABLE convoy ADD COLUMN opened_at TEXT;
 ALTER TABLE attempt ADD COLUMN start TEXT;
 ALTER TABLE run ADD COLUMN rooms TEXT;
+
+-- When a convoy last became active.
+UPDATE convoy SET opened_at = (
+  SELECT MAX(event.occurred_at) FROM event
+  WHERE event.subject = convoy.name AND event.kind IN ('convoy.submitted', 'convoy.extended')
+);
 
 DELETE FROM checkpoint;

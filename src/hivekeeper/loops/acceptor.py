@@ -1,0 +1,120 @@
+"""The acceptor: tries a convoy as a whole when all its tasks are complete, if its plan says how.
+
+The integration branches of its repositories are laid out side by side (`trees`), the plan's command runs on them inside
+the walls (`accept`), and they are removed (`sweep`). Only a convoy whose command ended with 0 is COMPLETE; another one
+has FAILED and is tried again when it is handed in again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import assert_never
+
+from hivekeeper.commands import convoys as commands
+from hivekeeper.commands.runs import intend_run
+from hivekeeper.commands.work import make_environment, make_rooms
+from hivekeeper.domain import convoy as c
+from hivekeeper.domain import events as e
+from hivekeeper.domain.names import convoy_run_id
+from hivekeeper.domain.plan import Limits
+from hivekeeper.domain.rows import ConvoyRow, RepoRow, RunRow
+from hivekeeper.domain.run import Order
+from hivekeeper.domain.runner import make_shell_argv
+from hivekeeper.domain.states import ConvoyState
+from hivekeeper.git import orders
+from hivekeeper.loops import Counts, is_end_of
+from hivekeeper.places import Places
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`accept_wall_s`: how long a convoy's command may take."""
+
+    interval_s: float = 30.0
+    accept_wall_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    convoy: ConvoyRow
+    repos: Sequence[RepoRow]
+    runs: Sequence[RunRow]
+
+
+class Acceptor:
+    """Tries convoys."""
+
+    name = "acceptor"
+    rest_s = 0.0
+
+    def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
+        self.interval_s = settings.interval_s
+        self._ledger = ledger
+        self._authority = authority
+        self._places = places
+        self._boot_id = boot_id
+        self._settings = settings
+
+    def hears(self, body: e.Body) -> bool:
+        return isinstance(body, (e.TaskCompleted, e.ConvoyExtended)) or is_end_of(body, "trees", "accept", "sweep")
+
+    def run_once(self) -> Counts:
+        """Take every convoy that waits for it one step further."""
+        with self._ledger.read() as connection:
+            found = [convoy for convoy in queries.list_convoys(connection) if _is_due(connection, convoy)]
+            facts = [_gather(connection, convoy) for convoy in found]
+        steps = [(fact, c.decide_acceptance(fact.runs, boot_id=self._boot_id)) for fact in facts]
+        todo = [(fact, step) for fact, step in steps if not isinstance(step, c.Wait)]
+        if todo:
+            with self._ledger.write(self._authority) as tx:
+                for fact, step in todo:
+                    self._record(tx, fact, step)
+        return {"moved": len(todo)} if todo else {}
+
+    def _record(self, tx: Transaction, fact: _Facts, step: c.Acceptance) -> None:
+        match step:
+            case c.Intend(kind):
+                self._intend(tx, fact, kind)
+            case c.Accept(at):
+                commands.settle_convoy(tx, fact.convoy.name, c.Outcome.COMPLETE, at=at)
+            case c.Refuse(why, at):
+                commands.settle_convoy(tx, fact.convoy.name, c.Outcome.FAILED, at=at, why=why)
+            case c.Wait():
+                pass
+            case _:
+                assert_never(step)
+
+    def _intend(self, tx: Transaction, fact: _Facts, kind: str) -> None:
+        name, root = fact.convoy.name, str(self._places.root)
+        room = self._places.gate(f"{name}/_accept", 1)
+        limits: dict[str, float | int | None] = {"wall_s": self._settings.accept_wall_s, "grace_s": 5.0}
+        run = convoy_run_id(name, kind, tx.head.seq + 1)
+        match kind:
+            case "accept":
+                argv, environment = make_shell_argv(str(fact.convoy.accept)), make_environment(self._places, room)
+                limits, rooms = {**asdict(Limits()), **limits}, make_rooms(self._places, room)
+                order = Order(run, kind, argv, str(room / "work"), environment, limits, rooms)
+            case "trees":
+                trees = [(self._places.mirror(repo.name), str(repo.integration), repo.name) for repo in fact.repos]
+                argv = orders.check_out_trees(room, trees)
+                order = Order(run, kind, argv, root, dict(orders.FLEETING_ENVIRONMENT), limits)
+            case _:
+                order = Order(run, kind, orders.remove_directory(room), root, {}, limits)
+        intend_run(tx, order, boot_id=self._boot_id)
+
+
+def _is_due(connection: Connection, convoy: ConvoyRow) -> bool:
+    if convoy.state is not ConvoyState.ACTIVE or not convoy.accept:
+        return False
+    counts = queries.count_tasks_by_state(connection, convoy.name)
+    return c.decide_outcome(counts, queries.count_startable(connection, convoy.name)) is c.Outcome.COMPLETE
+
+
+def _gather(connection: Connection, convoy: ConvoyRow) -> _Facts:
+    used = {task.repo for task in queries.list_tasks_of_convoy(connection, convoy.name)}
+    repos = [repo for repo in queries.list_repos(connection) if repo.name in used]
+    since = convoy.opened_at or convoy.submitted_at
+    runs = [run for run in queries.list_runs_of_convoy(connection, convoy.name) if run.intended_at >= since]
+    return _Facts(convoy, repos, runs)

@@ -1,0 +1,204 @@
+"""One story: a worker's room is made ready, kept, backed up, moved and removed, whatever happens to it."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.config.values import Patterns
+from hivekeeper.domain.plan import RepoSpec, TaskSpec
+from hivekeeper.domain.states import ConvoyState, RunState, TaskState
+from hivekeeper.git.mirror import list_refs
+from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.store import queries
+from tests.scenarios.conftest import Repository, Stage, list_processes
+
+
+def settle(stage: Stage, **settings: object) -> None:
+    stage.hive = replace(stage.hive, settings=replace(stage.hive.settings, **settings))  # type: ignore[arg-type]
+
+
+def begin(stage: Stage, task_id: str, attempt: int = 1) -> Path:
+    """Step until a worker's agent runs; tell where it works."""
+    stage.step_until(
+        lambda: any(run.kind == "agent" and run.state is RunState.RUNNING for run in stage.runs(task_id, attempt))
+    )
+    return stage.hive.places.sandbox(f"work/{task_id}", attempt) / "work"
+
+
+def test_clones_are_ready_before_their_tasks_and_used_once(stage: Stage, repository: Repository) -> None:
+    settle(stage, pool=2)
+    stage.submit(
+        *(TaskSpec(name, f"echo {name} > {name}", repo="app") for name in "ABCDEF"), repos=(repository.spec(),)
+    )
+    stage.take(workers=1)
+    assert stage.finish() is ConvoyState.COMPLETE
+    with stage.hive.ledger.read() as connection:
+        rows = connection.rows("SELECT argv FROM run WHERE kind = 'pool' AND exit_status = 0")
+    filled = [json.loads(row[0]) for row in rows if "fill_pool" in row[0]]
+    assert len(filled) >= 3
+    stage.step_until(lambda: not any((stage.hive.places.hive / "pool").iterdir()))
+
+
+def test_a_pool_of_an_earlier_boot_is_thrown_away(stage: Stage, repository: Repository) -> None:
+    settle(stage, pool=1)
+    torn = stage.hive.places.pool("app").with_name("app.0ldb00t0.1")
+    torn.mkdir(parents=True)
+    stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert not torn.exists()
+
+
+def test_setup_is_run_once_for_the_same_lock_files_and_what_it_made_is_there_again(
+    stage: Stage, repository: Repository
+) -> None:
+    repository.commit({"lock": "one\n", ".gitignore": "env/\n"}, "lock")
+    setup = f"echo made >> {stage.root.parent}/setups; mkdir -p env && cp lock env/lock"
+    spec = RepoSpec("app", str(repository.path), "main", setup=setup, keep=("env",), lock=("lock",))
+    first = TaskSpec("A", "cp env/lock a", repo="app")
+    second = TaskSpec("B", "cp env/lock b", repo="app", after=("A",))
+    third = TaskSpec("C", "echo two > lock", repo="app", after=("B",))
+    fourth = TaskSpec("D", "cp env/lock d", repo="app", after=("C",))
+    stage.submit(first, second, third, fourth, repos=(spec,))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert (stage.root.parent / "setups").read_text().split() == ["made", "made"]
+    assert [repository.git("show", f"hive/main:{name}") for name in "abd"] == ["one", "one", "two"]
+
+
+def test_a_setup_that_fails_says_so(stage: Stage, repository: Repository) -> None:
+    spec = RepoSpec("app", str(repository.path), "main", setup="echo no network; exit 3")
+    stage.submit(TaskSpec("A", "echo a > a", repo="app", attempts=1), repos=(spec,))
+    assert stage.finish() is ConvoyState.FAILED
+    said = "its repository's setup failed: the command ended with exit code 3, saying: no network"
+    assert stage.task("A").reason == said
+
+
+def test_what_a_worker_made_is_pushed_to_a_second_repository_too(
+    stage: Stage, repository: Repository, tmp_path: Path
+) -> None:
+    backup = tmp_path / "backup.git"
+    subprocess.run(("git", "init", "--quiet", "--bare", str(backup)), check=True)
+    spec = RepoSpec("app", str(repository.path), "main", backup=str(backup))
+    stage.submit(TaskSpec("A", "echo half > a; exit 1", repo="app", attempts=1), repos=(spec,))
+    assert stage.finish() is ConvoyState.FAILED
+    assert repository.git("--git-dir", str(backup), "show", "hive/attempts/work/A/1:a") == "half"
+
+
+def test_a_second_repository_that_is_gone_holds_nothing_up(
+    stage: Stage, repository: Repository, tmp_path: Path
+) -> None:
+    spec = RepoSpec("app", str(repository.path), "main", backup=str(tmp_path / "nowhere.git"))
+    stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(spec,))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert repository.landed() == ["A"]
+    assert sum(run.kind == "backup" and not run.succeeded for run in stage.runs("A")) == 3
+
+
+def test_a_change_outside_of_the_allowed_paths_does_not_land(stage: Stage, repository: Repository) -> None:
+    stage.submit(
+        TaskSpec("A", "mkdir -p src && echo a > src/a && echo b > b", repo="app", attempts=1, paths=("src",)),
+        TaskSpec("B", "mkdir -p src/deep && echo a > src/deep/b", repo="app", attempts=1, paths=("src", "*.md")),
+        repos=(repository.spec(),),
+    )
+    assert stage.finish() is ConvoyState.FAILED
+    assert stage.task("A").reason == "it changed b, which is none of the paths it may change"
+    assert repository.landed() == ["B"]
+
+
+def test_without_a_queue_a_change_is_a_branch_of_the_persons_repository(stage: Stage, repository: Repository) -> None:
+    settle(stage, patterns=Patterns(queue=False))
+    before = repository.git("rev-parse", "main")
+    stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert repository.git("show", "hive/attempts/work/A/1:a") == "a"
+    assert repository.git("rev-parse", "main") == before
+
+
+def test_without_cleanup_rooms_stay(stage: Stage, repository: Repository) -> None:
+    settle(stage, patterns=Patterns(cleanup=False))
+    stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert (stage.hive.places.sandbox("work/A", 1) / "work" / "a").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("convoys", [True, False])
+def test_without_convoys_nothing_is_put_away(stage: Stage, *, convoys: bool) -> None:
+    settle(stage, patterns=Patterns(convoys=convoys), archive_after_s=10.0)
+    stage.submit(TaskSpec("A", "true"))
+    stage.finish()
+    stage.clock.advance(20.0)
+    assert stage.keeper
+    stage.keeper.step()
+    assert (stage.convoy().state is ConvoyState.ARCHIVED) == convoys
+
+
+def test_what_working_agents_have_made_is_kept_before_the_machine_goes(stage: Stage, repository: Repository) -> None:
+    names = [f"T{number}" for number in range(20)]
+    command = 'echo "$HIVE_TASK" > made; echo more >> README; exec sleep 300'
+    stage.submit(*(TaskSpec(name, command, repo="app") for name in names), repos=(repository.spec(),))
+    keeper = stage.take(workers=20)
+    for name in names:
+        work = begin(stage, name)
+        stage.step_until((work / "made").exists)
+    keeper.start()
+    saved = keeper.leave()
+    mirror = stage.hive.places.mirror("app")
+    kept = {name: repository.git("--git-dir", str(mirror), "show", f"refs/hive/saves/work/{name}/1/000001:made")
+            for name in names}  # fmt: skip
+    assert saved == (20, 20)
+    assert kept == {name: name for name in names}
+    assert all(list_processes(f"work/{name}.1.agent") for name in names)
+
+
+def test_a_hive_that_was_moved_goes_on_from_what_its_workers_had_made(
+    stage: Stage, repository: Repository, tmp_path: Path
+) -> None:
+    command = "if [ -e made ]; then echo whole > made; else echo half > made; exec sleep 300; fi"
+    stage.submit(TaskSpec("A", command, repo="app"), TaskSpec("B", "sleep 300"), repos=(repository.spec(),))
+    work = begin(stage, "A")
+    stage.step_until((work / "made").exists)
+    stage.step_until(lambda: any(run.state is RunState.RUNNING for run in stage.runs("B")))
+    stage.close()
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(stage.root, moved, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+    (stage.root / ".hive").rename(stage.root / "gone")
+    stage.root, stage.hive, stage.keeper = moved, open_hive(moved, stage.clock), None
+    assert stage.finish() is ConvoyState.FAILED
+    assert not list_processes("work/A.1.agent")
+    assert repository.git("show", "hive/main:made") == "whole"
+    assert [attempt.reason for attempt in stage.attempts("A")][0].endswith("the hive was moved while it ran")
+    assert stage.task("B").state is TaskState.UNKNOWN
+
+
+def test_the_public_repository_holds_what_has_landed_and_nothing_else(stage: Stage, repository: Repository) -> None:
+    stage.submit(
+        TaskSpec("A", "echo a > a", repo="app"),
+        TaskSpec("B", "echo secret > b; exit 1", repo="app", attempts=1),
+        repos=(repository.spec(),),
+    )
+    stage.finish()
+    public, mirror = stage.hive.places.public("app"), stage.hive.places.mirror("app")
+    assert list_refs(public, "refs/") == {"refs/heads/main": repository.git("rev-parse", "hive/main")}
+    secret = list_refs(mirror, "refs/hive/attempts/work/B")["refs/hive/attempts/work/B/1"]
+    looked = subprocess.run(("git", "--git-dir", str(public), "cat-file", "-e", secret), check=False)
+    assert looked.returncode != 0
+
+
+def test_workers_read_neither_the_ledger_nor_the_mirror_nor_each_other(stage: Stage, repository: Repository) -> None:
+    settle(stage, level="namespaces", write=())
+    hive = stage.hive.places.hive
+    look = f"find {hive} -type f | grep -v '/sandboxes/work/B.1/work/' | grep -v '/public/' > seen; echo b > b"
+    stage.submit(
+        TaskSpec("A", "echo a > a; exec sleep 300", repo="app"),
+        TaskSpec("B", look, repo="app"),
+        repos=(repository.spec(),),
+    )
+    begin(stage, "A")
+    stage.step_until(lambda: stage.task("B").state is TaskState.COMPLETE)
+    assert repository.git("show", "hive/main:seen") == ""
+    with stage.hive.ledger.read() as connection:
+        (agent,) = (run for run in queries.list_open_runs(connection) if run.kind == "agent")
+    assert json.loads(agent.environment)["HOME"].startswith(str(stage.hive.places.sandbox("work/A", 1)))
