@@ -169,7 +169,7 @@ def test_a_hive_that_was_moved_goes_on_from_what_its_workers_had_made(
     assert stage.finish() is ConvoyState.FAILED
     assert not list_processes("work/A.1.agent")
     assert repository.git("show", "hive/main:made") == "whole"
-    assert [attempt.reason for attempt in stage.attempts("A")][0].endswith("the hive was moved while it ran")
+    assert stage.attempts("A")[0].reason.endswith("the hive was moved while it ran")
     assert stage.task("B").state is TaskState.UNKNOWN
 
 
@@ -198,7 +198,7 @@ def test_workers_read_neither_the_ledger_nor_the_mirror_nor_each_other(stage: St
     )
     begin(stage, "A")
     stage.step_until(lambda: stage.task("B").state is TaskState.COMPLETE)
-    assert repository.git("show", "hive/main:seen") == ""
+    assert repository.git("--git-dir", str(stage.hive.places.mirror("app")), "show", "main:seen") == ""
     with stage.hive.ledger.read() as connection:
         (agent,) = (run for run in queries.list_open_runs(connection) if run.kind == "agent")
     assert json.loads(agent.environment)["HOME"].startswith(str(stage.hive.places.sandbox("work/A", 1)))

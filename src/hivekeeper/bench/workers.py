@@ -1,0 +1,281 @@
+"""`hive bench workers`: what a crowd costs, how soon a task has its agent, a sandbox against `git worktree add`."""
+
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from hivekeeper.bench import Figure
+from hivekeeper.bench.ledger import BENCHED_BY, Say
+from hivekeeper.clock import to_seconds
+from hivekeeper.commands.plans import submit_plan
+from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
+from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.states import RunState, TaskState
+from hivekeeper.domain.workers import WorkerState
+from hivekeeper.errors import UnavailableError
+from hivekeeper.git import orders
+from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.places import Places
+from hivekeeper.runs import wrapper
+from hivekeeper.runs.local import LocalRuns
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import create_ledger, read_head
+from hivekeeper.views.workers import list_workers
+
+ROUNDS = 7
+POOL = 2  # as a hive has it that says nothing
+SMALL = 20
+SLEEP = "exec sleep 3600"
+_PR_SET_CHILD_SUBREAPER = 36
+_DEADLINE_S = 300.0
+_STEPS = ("to its sandbox's run", "the sandbox", "to the agent", "to its first word")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the kernel tells of a process."""
+
+    pid: int
+    parent: int
+    name: str
+    cpu_s: float
+
+
+def run_all(
+    say: Say, *, directory: Path | None, workers: int, files: int, tasks: int, seconds: float
+) -> Iterator[Figure]:
+    """Measure everything, in a directory on the disk where the hive would lie."""
+    with tempfile.TemporaryDirectory(prefix="hive-bench-", dir=directory) as name, _end_all():
+        root = Path(name)
+        say(f"a repository of {files} files …")
+        source = _make_repository(root / "app", files)
+        say("sandboxes and worktrees …")
+        yield from measure_sandboxes(root / "sandboxes", source)
+        for pool in (POOL, 0):
+            say(f"{tasks} tasks one after another, {pool} clones ready …")
+            yield measure_dispatch(root / f"pool-{pool}", source, tasks, pool)
+        say(f"{workers} workers for {seconds:g} s …")
+        yield from measure_crowd(root / "crowd", _make_repository(root / "small", SMALL), workers, seconds)
+
+
+def measure_sandboxes(root: Path, source: Path) -> Iterator[Figure]:
+    """Hold a worker's room, cold and from the pool, against a worktree of the same repository, in turns."""
+    places, clean = Places(root), orders.CLEAN_ENVIRONMENT
+    mirror, public, pool = places.mirror("app"), places.public("app"), f"{places.pool('app')}.bench"
+    _run(orders.fetch_repository(mirror, public, str(source), "main"), clean)
+    # As git does it by itself: ours is not to win by syncing less, or by another's settings.
+    plain = {name: clean[name] for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL")}
+    took: dict[str, list[float]] = {"worktree": [], "cold": [], "pool": []}
+    for number in range(ROUNDS):
+        _run(orders.fill_pool(public, "main", Path(f"{pool}.1")), orders.FLEETING_ENVIRONMENT)
+        for kind in sorted(took, reverse=bool(number % 2)):
+            room = places.sandbox(f"{kind}/{number}", 1)
+            argv: Sequence[str] = ("git", "-C", str(source), "worktree", "add", "--quiet", "--detach", str(room))
+            if kind != "worktree":
+                ready = pool if kind == "pool" else f"{pool}.none"
+                argv = orders.make_sandbox(room, public, "main", ready, mirror, "", "")
+            took[kind].append(_run(argv, plain if kind == "worktree" else orders.FLEETING_ENVIRONMENT))
+    milliseconds = {kind: statistics.median(times) * 1000 for kind, times in took.items()}
+    for kind, name in (("cold", "cold sandbox"), ("pool", "sandbox from the pool")):
+        ratio = milliseconds[kind] / milliseconds["worktree"]
+        rounds = ", ".join(f"{ours / git:.2f}" for ours, git in zip(took[kind], took["worktree"], strict=True))
+        detail = f"{milliseconds[kind]:.0f} ms and {milliseconds['worktree']:.0f} ms; rounds {rounds}"
+        yield Figure(f"{name} / git worktree add", ratio, "ratio", "≤ 1.00", ratio <= 1.0, detail)
+
+
+def measure_dispatch(root: Path, source: Path, tasks: int, pool: int) -> Figure:
+    """Dispatch one task after another, each when all is quiet and the pool full; time each to its agent's start."""
+    steps = []
+    with _keep(root, f"[sandbox]\npool = {pool}\n", workers=2) as hive:
+        # The pool is filled for tasks that wait. These wait for one that never ends.
+        held = tuple(TaskSpec(f"t{number}", SLEEP, "app", after=("hold",)) for number in range(POOL))
+        hive.submit("held", source, TaskSpec("hold", SLEEP), *held)
+        for number in range(tasks):
+            hive.wait("a full pool", lambda: hive.count_ready() == pool and _is_quiet(hive))
+            hive.submit(f"c{number}", source, TaskSpec("t", f"echo begun | tee new-{number}", "app"))
+            hive.wait("a task done", lambda key=f"c{number}/t": _is_done(hive, key))  # type: ignore[misc]  # bound now
+            steps.append(hive.list_steps(f"c{number}/t"))
+    to_agent = [(moments[3] - moments[0]) * 1000 for moments in steps]
+    p50, p90 = statistics.median(to_agent), statistics.quantiles(to_agent, n=10, method="inclusive")[8]
+    spans = zip(*(map(_subtract, pairwise(moments)) for moments in steps), strict=True)
+    said = ", ".join(f"{name} {statistics.median(span) * 1000:.0f}" for name, span in zip(_STEPS, spans, strict=True))
+    name = f"dispatch to agent running, {'from the pool' if pool else 'cold'}, p50"
+    goal, reached = ("< 200", p50 < 200) if pool else ("none", True)
+    return Figure(name, p50, "ms", goal, reached, f"p90 {p90:.0f}; medians: {said} ms")
+
+
+def measure_crowd(root: Path, source: Path, workers: int, seconds: float) -> Iterator[Figure]:
+    """Let so many workers sleep; see what that costs, then kill the keeper and see how soon another has them all."""
+    # One more than the crowd: whoever adopts it has a task to dispatch too.
+    with _keep(root, f"[limits]\ntimeout = {3600}\n", workers=workers + 1) as hive:
+        hive.submit("crowd", source, *(TaskSpec(f"t{number}", SLEEP, "app") for number in range(workers)))
+        hive.wait(f"{workers} agents at work", lambda: len(hive.list_agents()) == workers and _is_quiet(hive))
+        agents = hive.list_agents()
+        before = _list_processes()
+        time.sleep(seconds)
+        after = _list_processes()
+        spent = {pid: (each.cpu_s - before[pid].cpu_s) / seconds * 100 for pid, each in after.items() if pid in before}
+        keeper, wrappers = hive.keeper.pid, [run.pid or 0 for run in agents]
+        share, memory = spent[keeper], _memory_mb(keeper, "Rss")
+        yield Figure(f"keeper of {workers} workers, share of a core", share, "%", "< 10", share < 10)
+        yield Figure(f"keeper of {workers} workers, memory", memory, "MB", "< 200", memory < 200)
+        yield _weigh(after, keeper, wrappers)
+        total = sum(spent[pid] for pid in wrappers)
+        yield Figure(f"{workers} wrappers, share of a core", total, "%", "none", reached=True)
+        took = _replace_keeper(hive, agents)
+        yield Figure(f"{workers} workers adopted after kill -9", took, "s", "< 2", took < 2)
+
+
+class _Hive:
+    """A hive of the benchmark's own, and the keeper that keeps it now."""
+
+    def __init__(self, root: Path, settings: str, workers: int) -> None:
+        self.places, self._workers = Places(root), workers
+        self.places.hive.mkdir(parents=True)
+        create_ledger(self.places.ledger)
+        (root / "hive.toml").write_text(settings)
+        self._opened = open_hive(root)
+        with self.read() as connection:
+            self.runs = LocalRuns(self.places.runs, read_head(connection).hive)
+        self.start()
+
+    def start(self) -> None:
+        argv = (sys.executable, "-m", "hivekeeper", "up", "--workers", str(self._workers))
+        with self.places.log.open("ab") as log:
+            self.keeper = subprocess.Popen(argv, cwd=self.places.root, stdout=log, stderr=log)
+
+    def close(self) -> None:
+        self.keeper.kill()
+        self.keeper.wait()
+        self.runs.close()
+        self._opened.close()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        with self._opened.ledger.read() as connection:
+            yield connection
+
+    def submit(self, convoy: str, source: Path, *tasks: TaskSpec) -> None:
+        with self._opened.ledger.write(BENCHED_BY) as tx:
+            submit_plan(tx, PlanSpec(convoy, tasks, (RepoSpec("app", str(source)),)))
+
+    def wait(self, what: str, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _DEADLINE_S
+        while not is_so():
+            if self.keeper.poll() is not None or time.monotonic() > deadline:
+                said = self.places.log.read_text("utf-8", "replace").splitlines()
+                advice = "The keeper's last words:\n" + "\n".join(said[-5:])
+                raise UnavailableError(f"The benchmark waited for {what}, and it did not come to that.", advice=advice)
+            time.sleep(0.01)
+
+    def count_ready(self) -> int:
+        clones = self.places.pool("app").parent.glob("app.*")
+        return sum(not clone.name.endswith(".new") for clone in clones)
+
+    def list_open(self) -> list[RunRow]:
+        with self.read() as connection:
+            return queries.list_open_runs(connection)
+
+    def list_agents(self) -> list[RunRow]:
+        return [run for run in self.list_open() if run.kind == "agent" and run.state is RunState.RUNNING]
+
+    def list_steps(self, task: str) -> list[float]:
+        """Tell when a task was dispatched, its sandbox's run began and ended, its agent began, and first spoke."""
+        with self.read() as connection:
+            found = queries.find_task(connection, task)
+            sandbox, agent = (queries.find_run(connection, attempt_run_id(task, 1, kind)) for kind in ("sandbox", "agent"))
+        texts = [found and found.dispatched_at, sandbox and sandbox.started_at, sandbox and sandbox.ended_at]
+        moments = [to_seconds(text) for text in (*texts, agent and agent.started_at) if text]
+        return [*moments, (self.places.runs / attempt_run_id(task, 1, "agent") / "output").stat().st_mtime]
+
+
+@contextmanager
+def _keep(root: Path, settings: str, workers: int) -> Iterator[_Hive]:
+    hive = _Hive(root, settings, workers)
+    try:
+        yield hive
+    finally:
+        hive.close()
+
+
+@contextmanager
+def _end_all() -> Iterator[None]:
+    """Be the parent of whatever outlives its own, and end it with us, also when we are told to stop."""
+    wrapper.libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                wrapper.kill_tree(os.getpid())
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+                time.sleep(0.01)
+
+
+def _is_quiet(hive: _Hive) -> bool:
+    """Tell whether nothing is going on but agents."""
+    return all(run.kind == "agent" and run.state is RunState.RUNNING for run in hive.list_open())
+
+
+def _is_done(hive: _Hive, task: str) -> bool:
+    with hive.read() as connection:
+        found = queries.find_task(connection, task)
+    return found is not None and found.state is TaskState.COMPLETE
+
+
+def _weigh(processes: Mapping[int, Process], keeper: int, wrappers: Sequence[int]) -> Figure:
+    """Weigh all of ours that is there for workers: each page shared by several is divided among them."""
+    nursery = [each.pid for each in processes.values() if each.parent == keeper]
+    walls, above = list[int](), list(wrappers)
+    for parent in above:  # it grows while we walk it
+        inside = [each.pid for each in processes.values() if each.parent == parent and each.name == "bwrap"]
+        walls += inside
+        above += inside
+    parts = {"wrappers": wrappers, "walls": walls, "nursery": nursery}
+    weights = {name: sum(_memory_mb(pid, "Pss") for pid in pids) / len(wrappers) for name, pids in parts.items()}
+    total, detail = sum(weights.values()), ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
+    return Figure("memory a worker beside its agent", total, "MB", "< 3", total < 3, detail)
+
+
+def _replace_keeper(hive: _Hive, agents: Sequence[RunRow]) -> float:
+    """Kill the keeper; time its successor until it watches every worker, all live, and has dispatched a task."""
+    hive.keeper.kill()
+    hive.keeper.wait()
+    with hive.read() as connection:
+        epoch = read_head(connection).epoch
+    hive.submit("next", hive.places.root, TaskSpec("t", "true"))
+    started = time.perf_counter()
+    hive.start()
+    hive.wait("every worker adopted", lambda: _is_adopted(hive, epoch, len(agents)))
+    took = time.perf_counter() - started
+    if [(run.id, run.pid) for run in hive.list_agents() if run.task != "next/t"] != [(run.id, run.pid) for run in agents]:
+        what = "A worker was lost or started anew when the keeper was replaced, which must not be."
+        raise UnavailableError(what, advice=f"Look at what was done in {hive.places.root}: hive log")
+    return took
+
+
+def _is_adopted(hive: _Hive, epoch: int, workers: int) -> bool:
+    with hive.read() as connection:
+        task = queries.find_task(connection, "next/t")
+        if read_head(connection).epoch == epoch or task is None or task.dispatched_at is None:
+            return False
+        links = (_read_link(path) for path in Path(f"/proc/{hive.keeper.pid}/fd").iterdir())
+        if sum("pidfd" in link for link in links) < workers:
+            return False
+        seen = list_workers(connection, hive.runs, hive.places.runs, now=hive._opened.ledger.clock.now())
+    return sum(row["state"] == WorkerState.WORKING for row in seen) >= workers
