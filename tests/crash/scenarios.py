@@ -9,14 +9,16 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import apsw
 import pytest
 
 from hivekeeper.commands import work as attempt_orders
+from hivekeeper.commands.plans import submit_plan
 from hivekeeper.commands.tasks import cancel_task, retry_task
+from hivekeeper.domain.plan import PlanSpec
 from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, TaskState
 from hivekeeper.errors import StaleEpochError
 from hivekeeper.keeper.keeper import Keeper
@@ -351,6 +353,53 @@ def restored(stage: Stage) -> None:
     stage.said.write_text("".join(f"{line}\n" for line in said if not line.startswith("complete")))
 
 
+def equipped(stage: Stage) -> None:
+    """A repository whose clones need a setup, and whose work is backed up."""
+    stage.make_repository()
+    (stage.app / "lock").write_text("one\n")
+    stage.git("add", "--all")
+    stage.git("commit", "--quiet", "-m", "lock")
+    backup = stage.root / "backup.git"
+    stage.git("init", "--quiet", "--bare", "--template=", str(backup))
+    setup = "mkdir -p env && cp lock env/lock"
+    spec = replace(stage.repo(), setup=setup, keep=("env",), lock=("lock",), backup=str(backup))
+    stage.make_hive()
+    command = f"{stage.mark} && grep one env/lock && rm -r env && echo $HIVE_TASK > $HIVE_TASK.txt"
+    stage.submit(*(stage.task(name, repo=True, command=command) for name in "ab"), repos=(spec,))
+    fetch(stage)
+
+
+def equip(stage: Stage) -> None:
+    stage.settings = replace(stage.settings, workers=1, pool=1)
+    stage.finish()
+
+
+def interrupted(stage: Stage) -> None:
+    """A worker that is cut off half-way, and a successor that goes on from there."""
+    stage.make_repository()
+    stage.make_hive()
+    command = f"{stage.mark} && if [ -e a.txt ]; then echo a > a.txt; else echo half > a.txt; sleep 0.3; exit 1; fi"
+    stage.submit(stage.task("a", repo=True, command=command, attempts=2), repos=(stage.repo(),))
+    play_until(stage, is_intended("agent"))
+
+
+def go_on(stage: Stage) -> None:
+    stage.settings = replace(stage.settings, snapshot_every_s=0.0)
+    with stage.keeper() as keeper:
+        keeper.step()
+        keeper.step()  # while it still works, so that what it has made is saved
+        stage.play(keeper, lambda: stage.is_settled(keeper))
+
+
+def to_accept(stage: Stage) -> None:
+    stage.make_repository()
+    stage.make_hive()
+    with stage.ledger() as ledger, ledger.write(ME) as tx:
+        submit_plan(tx, PlanSpec("work", (stage.task("a", repo=True),), (stage.repo(),), accept="cat app/a.txt"))
+    stage.tell("submitted work")
+    play_until(stage, has_landed)
+
+
 def wrap(stage: Stage) -> None:
     """Be the wrapper of an intended run, in place of the nursery."""
     with stage.ledger() as ledger, ledger.read() as connection:
@@ -395,6 +444,9 @@ SCENARIOS: dict[str, Scenario] = {
     "publish": Scenario(
         "what landed goes to the person's repository; the sandbox is removed", landed, Stage.finish, with_git=True
     ),
+    "equip": Scenario("clones from the pool, setup, stash, backup", equipped, equip, with_git=True),
+    "go-on": Scenario("saves of a worker that is cut off, and its successor", interrupted, go_on, with_git=True),
+    "accept": Scenario("a convoy is tried as a whole", to_accept, Stage.finish, with_git=True),
     "archive": Scenario("a complete convoy is archived", complete, Stage.archive, rearchive),
     "takeover": Scenario("a keeper follows one that died holding the lease", orphaned, Stage.finish),
     "two-keepers": Scenario("a frozen keeper wakes up beside its successor", submitted, follow_frozen),

@@ -1,10 +1,12 @@
 """A hive, a person's repository, and a keeper driven step by step, with real git and real processes."""
 
 import os
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,12 +24,6 @@ from hivekeeper.store.ledger import ByPerson, create_ledger, read_head
 
 ME = ByPerson("ann")
 DEADLINE_S = 30.0
-
-
-def list_processes(run: str) -> list[int]:
-    """List the living processes of a run, whatever their number is inside their walls."""
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return [pid for pid in pids if (find_marker(pid) or "").endswith(f"/{run}")]
 
 
 class Repository:
@@ -149,17 +145,33 @@ class Stage:
         assert found is not None
         return found
 
+    def list_processes(self, run: str = "") -> list[int]:
+        """List the living processes of a run, or of all, whatever their numbers are inside their walls."""
+        with self.hive.ledger.read() as connection:
+            marker = f"{read_head(connection).hive}/{run}"
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+        found = {pid: find_marker(pid) or "" for pid in pids}
+        return [pid for pid in pids if (found[pid] == marker if run else found[pid].startswith(marker))]
+
     def close(self) -> None:
+        """Leave the hive; what runs goes on."""
         if self.keeper is not None:
             self.keeper.close()
         self.hive.close()
+
+    def end(self) -> None:
+        """Leave nobody behind."""
+        for pid in self.list_processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.close()
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path / "hive")
     yield stage
-    stage.close()
+    stage.end()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hivekeeper.commands.tasks import cancel_task, retry_task
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import queries
-from tests.scenarios.conftest import ME, Repository, Stage, list_processes
+from tests.scenarios.conftest import ME, Repository, Stage
 
 
 def test_tasks_land_one_commit_each_in_order_and_publish_to_a_branch_of_their_own(
@@ -141,12 +141,12 @@ def test_a_running_task_that_is_cancelled_leaves_no_process_and_never_runs_again
     pid_file = stage.hive.places.sandbox("work/A", 1) / "work" / "pid"
     stage.step_until(lambda: pid_file.exists() and pid_file.read_text().strip() != "")
     pid = pid_file.read_text().strip()
-    assert list_processes("work/A.1.agent")
+    assert stage.list_processes("work/A.1.agent")
     with stage.hive.ledger.write(ME) as tx:
         assert cancel_task(tx, stage.task("A"))
     assert stage.finish() is ConvoyState.FAILED
     assert stage.task("A").state is TaskState.CANCELLED
-    assert not list_processes("work/A.1.agent")
+    assert not stage.list_processes("work/A.1.agent")
     assert len(stage.attempts("A")) == 1
     mirror = stage.hive.places.mirror("app")
     assert repository.git("--git-dir", str(mirror), "show", "refs/hive/attempts/work/A/1:pid") == pid

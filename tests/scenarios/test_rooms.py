@@ -14,7 +14,7 @@ from hivekeeper.domain.states import ConvoyState, RunState, TaskState
 from hivekeeper.git.mirror import list_refs
 from hivekeeper.keeper.keeper import open_hive
 from hivekeeper.store import queries
-from tests.scenarios.conftest import Repository, Stage, list_processes
+from tests.scenarios.conftest import Repository, Stage
 
 
 def settle(stage: Stage, **settings: object) -> None:
@@ -150,7 +150,7 @@ def test_what_working_agents_have_made_is_kept_before_the_machine_goes(stage: St
             for name in names}  # fmt: skip
     assert saved == (20, 20)
     assert kept == {name: name for name in names}
-    assert all(list_processes(f"work/{name}.1.agent") for name in names)
+    assert all(stage.list_processes(f"work/{name}.1.agent") for name in names)
 
 
 def test_a_hive_that_was_moved_goes_on_from_what_its_workers_had_made(
@@ -167,7 +167,7 @@ def test_a_hive_that_was_moved_goes_on_from_what_its_workers_had_made(
     (stage.root / ".hive").rename(stage.root / "gone")
     stage.root, stage.hive, stage.keeper = moved, open_hive(moved, stage.clock), None
     assert stage.finish() is ConvoyState.FAILED
-    assert not list_processes("work/A.1.agent")
+    assert not stage.list_processes("work/A.1.agent")
     assert repository.git("show", "hive/main:made") == "whole"
     assert stage.attempts("A")[0].reason.endswith("the hive was moved while it ran")
     assert stage.task("B").state is TaskState.UNKNOWN
