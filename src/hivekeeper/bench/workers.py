@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hivekeeper.bench import Figure
 from hivekeeper.bench.ledger import BENCHED_BY, Say
-from hivekeeper.clock import to_seconds
+from hivekeeper.clock import SystemClock, to_seconds
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
@@ -101,15 +101,15 @@ def measure_dispatch(root: Path, source: Path, tasks: int, pool: int) -> Figure:
     with _keep(root, f"[sandbox]\npool = {pool}\n", workers=2) as hive:
         # The pool is filled for tasks that wait. These wait for one that never ends.
         held = tuple(TaskSpec(f"t{number}", SLEEP, "app", after=("hold",)) for number in range(POOL))
-        hive.submit("held", source, TaskSpec("hold", SLEEP), *held)
+        hive.submit("held", TaskSpec("hold", SLEEP), *held, source=source)
         for number in range(tasks):
             hive.wait("a full pool", lambda: hive.count_ready() == pool and _is_quiet(hive))
-            hive.submit(f"c{number}", source, TaskSpec("t", f"echo begun | tee new-{number}", "app"))
+            hive.submit(f"c{number}", TaskSpec("t", f"echo begun | tee new-{number}", "app"))
             hive.wait("a task done", lambda key=f"c{number}/t": _is_done(hive, key))  # type: ignore[misc]  # bound now
             steps.append(hive.list_steps(f"c{number}/t"))
     to_agent = [(moments[3] - moments[0]) * 1000 for moments in steps]
     p50, p90 = statistics.median(to_agent), statistics.quantiles(to_agent, n=10, method="inclusive")[8]
-    spans = zip(*(map(_subtract, pairwise(moments)) for moments in steps), strict=True)
+    spans = zip(*([after - before for before, after in pairwise(moments)] for moments in steps), strict=True)
     said = ", ".join(f"{name} {statistics.median(span) * 1000:.0f}" for name, span in zip(_STEPS, spans, strict=True))
     name = f"dispatch to agent running, {'from the pool' if pool else 'cold'}, p50"
     goal, reached = ("< 200", p50 < 200) if pool else ("none", True)
@@ -119,8 +119,9 @@ def measure_dispatch(root: Path, source: Path, tasks: int, pool: int) -> Figure:
 def measure_crowd(root: Path, source: Path, workers: int, seconds: float) -> Iterator[Figure]:
     """Let so many workers sleep; see what that costs, then kill the keeper and see how soon another has them all."""
     # One more than the crowd: whoever adopts it has a task to dispatch too.
-    with _keep(root, f"[limits]\ntimeout = {3600}\n", workers=workers + 1) as hive:
-        hive.submit("crowd", source, *(TaskSpec(f"t{number}", SLEEP, "app") for number in range(workers)))
+    with _keep(root, "", workers=workers + 1) as hive:
+        crowd = (TaskSpec(f"t{number}", SLEEP, "app") for number in range(workers))
+        hive.submit("crowd", *crowd, source=source)
         hive.wait(f"{workers} agents at work", lambda: len(hive.list_agents()) == workers and _is_quiet(hive))
         agents = hive.list_agents()
         before = _list_processes()
@@ -167,9 +168,11 @@ class _Hive:
         with self._opened.ledger.read() as connection:
             yield connection
 
-    def submit(self, convoy: str, source: Path, *tasks: TaskSpec) -> None:
+    def submit(self, convoy: str, *tasks: TaskSpec, source: Path | None = None) -> None:
+        """Hand in a plan; the first one names the repository, and with every one that does it is fetched."""
+        repos = (RepoSpec("app", str(source)),) if source else ()
         with self._opened.ledger.write(BENCHED_BY) as tx:
-            submit_plan(tx, PlanSpec(convoy, tasks, (RepoSpec("app", str(source)),)))
+            submit_plan(tx, PlanSpec(convoy, tasks, repos))
 
     def wait(self, what: str, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _DEADLINE_S
@@ -195,7 +198,9 @@ class _Hive:
         """Tell when a task was dispatched, its sandbox's run began and ended, its agent began, and first spoke."""
         with self.read() as connection:
             found = queries.find_task(connection, task)
-            sandbox, agent = (queries.find_run(connection, attempt_run_id(task, 1, kind)) for kind in ("sandbox", "agent"))
+            sandbox, agent = (
+                queries.find_run(connection, attempt_run_id(task, 1, kind)) for kind in ("sandbox", "agent")
+            )
         texts = [found and found.dispatched_at, sandbox and sandbox.started_at, sandbox and sandbox.ended_at]
         moments = [to_seconds(text) for text in (*texts, agent and agent.started_at) if text]
         return [*moments, (self.places.runs / attempt_run_id(task, 1, "agent") / "output").stat().st_mtime]
@@ -258,12 +263,14 @@ def _replace_keeper(hive: _Hive, agents: Sequence[RunRow]) -> float:
     hive.keeper.wait()
     with hive.read() as connection:
         epoch = read_head(connection).epoch
-    hive.submit("next", hive.places.root, TaskSpec("t", "true"))
+    hive.submit("next", TaskSpec("t", "true"))
     started = time.perf_counter()
     hive.start()
     hive.wait("every worker adopted", lambda: _is_adopted(hive, epoch, len(agents)))
     took = time.perf_counter() - started
-    if [(run.id, run.pid) for run in hive.list_agents() if run.task != "next/t"] != [(run.id, run.pid) for run in agents]:
+    if [(run.id, run.pid) for run in hive.list_agents() if run.task != "next/t"] != [
+        (run.id, run.pid) for run in agents
+    ]:
         what = "A worker was lost or started anew when the keeper was replaced, which must not be."
         raise UnavailableError(what, advice=f"Look at what was done in {hive.places.root}: hive log")
     return took
@@ -274,8 +281,56 @@ def _is_adopted(hive: _Hive, epoch: int, workers: int) -> bool:
         task = queries.find_task(connection, "next/t")
         if read_head(connection).epoch == epoch or task is None or task.dispatched_at is None:
             return False
-        links = (_read_link(path) for path in Path(f"/proc/{hive.keeper.pid}/fd").iterdir())
-        if sum("pidfd" in link for link in links) < workers:
+        if _count_watched(hive.keeper.pid) < workers:
             return False
-        seen = list_workers(connection, hive.runs, hive.places.runs, now=hive._opened.ledger.clock.now())
-    return sum(row["state"] == WorkerState.WORKING for row in seen) >= workers
+        seen = list_workers(connection, hive.runs, hive.places.runs, now=SystemClock().now())
+    return len([row for row in seen if row["state"] == WorkerState.WORKING]) >= workers
+
+
+def _count_watched(pid: int) -> int:
+    """Count the processes whose end a process would be told of."""
+    count = 0
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            count += "pidfd" in str(path.readlink())
+    return count
+
+
+def _make_repository(path: Path, files: int) -> Path:
+    """Make a repository of so many files of some kilobytes, packed as a clone would be."""
+    for number in range(files):
+        file = path / f"part-{number // 50}" / f"file-{number}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"line {line} of file {number}\n" for line in range(150)))
+    for arguments in (
+        ("init", "--quiet", "--initial-branch=main"),
+        ("add", "--all"),
+        ("commit", "--quiet", "--message=first"),
+        ("repack", "-a", "-d", "--quiet"),
+    ):
+        _run(("git", "-C", str(path), *arguments), orders.FLEETING_ENVIRONMENT)
+    return path
+
+
+def _run(argv: Sequence[str], environment: Mapping[str, str]) -> float:
+    """Run a command to its end; tell how long that took."""
+    started = time.perf_counter()
+    subprocess.run(argv, env={**os.environ, **environment}, check=True)
+    return time.perf_counter() - started
+
+
+def _list_processes() -> dict[int, Process]:
+    found, ticks = dict[int, Process](), os.sysconf("SC_CLK_TCK")
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            head, _, rest = path.read_text("utf-8", "replace").rpartition(")")
+            fields, pid = rest.split(), int(path.parent.name)
+            cpu_s = (int(fields[11]) + int(fields[12])) / ticks
+            found[pid] = Process(pid, int(fields[1]), head.partition("(")[2], cpu_s)
+    return found
+
+
+def _memory_mb(pid: int, kind: str) -> float:
+    """Tell how much memory a process has: resident (`Rss`), or with its share of what others have too (`Pss`)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{kind}:")) * 1024 / 1e6

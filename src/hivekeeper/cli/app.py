@@ -2,13 +2,16 @@
 
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hivekeeper import __version__
+from hivekeeper.bench import Figure
 from hivekeeper.cli import history, render
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import Json, Reason, me, open_here
@@ -388,14 +391,40 @@ def bench_ledger(
     """Measure the ledger and dispatch against this disk and `xargs -P`."""
     from hivekeeper.bench import ledger as bench  # noqa: PLC0415 - only this command needs it
 
-    figures = []
-    for figure in bench.run_all(
-        lambda line: typer.echo(line, err=True), directory=directory, history=history, tasks=tasks_, at_once=at_once
-    ):
-        figures.append(figure)
-        if not json:
+    say = partial(typer.echo, err=True)
+    _show_figures(bench.run_all(say, directory=directory, history=history, tasks=tasks_, at_once=at_once), as_json=json)
+
+
+@bench_app.command("workers")
+def bench_workers(
+    *,
+    directory: Annotated[Path | None, typer.Option(help="On which disk.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=1000, help="How many at once.")] = 200,
+    files: Annotated[int, typer.Option(min=1, help="In the repository that sandboxes are made of.")] = 2000,
+    tasks_: Annotated[int, typer.Option("--tasks", min=2, help="Dispatched one after another.")] = 20,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long the workers are watched.")] = 20.0,
+    json: Json = False,
+) -> None:
+    """Measure what workers cost, how soon they begin, and their sandboxes against `git worktree add`."""
+    from hivekeeper.bench import workers as bench  # noqa: PLC0415 - only this command needs it
+
+    say = partial(typer.echo, err=True)
+    _show_figures(
+        bench.run_all(say, directory=directory, workers=workers, files=files, tasks=tasks_, seconds=seconds),
+        as_json=json,
+    )
+
+
+def _show_figures(figures: Iterator[Figure], *, as_json: bool) -> None:
+    """Print what is measured as it comes, or all of it for programs; the exit code says whether all goals are met."""
+    from hivekeeper.bench.ledger import to_row  # noqa: PLC0415 - only benchmarks need it
+
+    found = []
+    for figure in figures:
+        found.append(figure)
+        if not as_json:
             mark = "✓" if figure.reached else "✗"
             typer.echo(f"{mark} {figure.name}: {figure.value:.2f} {figure.unit} (goal {figure.goal}) {figure.detail}")
-    if json:
-        render.print_json([bench.to_row(figure) for figure in figures])
-    raise typer.Exit(0 if all(figure.reached for figure in figures) else 1)
+    if as_json:
+        render.print_json([to_row(figure) for figure in found])
+    raise typer.Exit(0 if all(figure.reached for figure in found) else 1)

@@ -24,7 +24,7 @@ def rehearse(  # noqa: PLR0913 - one option a choice
     workers: Annotated[int, typer.Option(min=1, max=1000, help="How many tasks may be worked on at once.")] = 4,
     kills: Annotated[int, typer.Option(min=0, max=100, help="How many keepers are killed.")] = 1,
     keep: Annotated[Path | None, typer.Option(help="Keep everything in this new directory.")] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Leave the plan's gates out.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Leave setups, gates and acceptance out.")] = False,
     json: Json = False,
 ) -> None:
     """Play a plan with scripted agents on clones of its repositories; nothing of yours is touched."""
@@ -37,15 +37,15 @@ def rehearse(  # noqa: PLR0913 - one option a choice
     spec = load_plan(plan)
     seed = secrets.randbelow(10**6) if seed is None else seed
     out = sys.stderr if json else sys.stdout
-    gates = "Its gates run as they are" if not no_verify else "Its gates are left out"
+    theirs = "Its setups, gates and acceptance " + ("are left out" if no_verify else "run as they are")
     out.write(
         f"Rehearsing {plan} with scripted agents (--seed {seed}), in a scratch hive on clones of its repositories.\n"
-        f"Nothing of yours is touched, and its commands are not run. {gates}.\n"
+        f"Nothing of yours is touched, and its commands are not run. {theirs}.\n"
     )
     out.flush()
     settings = rehearsal.Settings(seed, rates, workers, kills, not no_verify, keep)
     result = rehearsal.rehearse_plan(spec, settings, out)
-    is_well = result.is_right and not result.unfinished
+    is_well = result.is_right and result.convoy == "COMPLETE"
     render.print_json({**asdict(result), "right": result.is_right}) if json else _print(result)
     raise typer.Exit(0 if is_well else 1)
 
@@ -55,15 +55,19 @@ def _print(result: "Rehearsal") -> None:
     render.print_table(result.tasks, {**columns, "reason": "Why"} if result.unfinished else columns)
     faults = ", ".join(f"{count} {fault}" for fault, count in result.faults.items()) or "none"
     left = f"{len(result.processes_left)} processes left, {len(result.sandboxes_left)} sandboxes left"
+    endings = ", ".join(f"{count} by {ending}" for ending, count in result.endings.items()) or "none"
     lines = [
         f"{len(result.tasks)} tasks, {result.attempts} attempts, {result.seconds:.0f} s (--seed {result.seed}).",
-        f"Faults: {faults}. Keepers killed: {result.keepers_killed}.",
+        f"Faults: {faults}. Keepers killed: {result.keepers_killed}. Walls: {result.walls}.",
+        f"Agents ended: {endings}.",
         f"{len(result.violations)} violations, {left}.",
     ]
     lines += [f"  ✗ {line}" for line in result.violations]
     lines += [f"  ✗ left: {line}" for line in (*result.processes_left, *result.sandboxes_left)]
-    if result.unfinished and result.is_right:
+    if result.is_right and result.unfinished:
         lines.append(f"{len(result.unfinished)} tasks did not get done. Where a gate refused them, try: --no-verify")
+    elif result.is_right and result.convoy != "COMPLETE":
+        lines.append("All tasks are done, but the plan's acceptance refused them. To leave it out: --no-verify")
     if result.kept:
         lines.append(f"Everything is kept in {result.kept}.")
     for line in lines:

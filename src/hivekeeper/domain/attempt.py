@@ -83,7 +83,8 @@ def decide_step(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, 
     # A clone that is made anew is made ready anew.
     first = max((place for place, run in enumerate(runs) if run.kind == "sandbox"), default=0)
     last = {run.kind: run for run in (runs if begun else runs[first:])}
-    for kind in kinds:
+    # Where an agent has been, what made its room ready is over, known or not.
+    for kind in kinds[kinds.index("agent") :] if begun else kinds:
         run = last.get(kind)
         if run is None:
             return Intend(kind, counted[kind] + 1)

@@ -57,11 +57,11 @@ def unpack_rest(mirror: Path, blob: str, directory: Path) -> Unpacked:
         try:
             with tarfile.open(fileobj=file, mode="r:") as tar:
                 for member in tar:
-                    above, _, name = os.fsencode(member.name).decode("utf-8", "replace").rpartition("/")
+                    name = os.fsencode(member.name).decode("utf-8", "replace")
                     if not _unpack(tar, member, directory.resolve()):
-                        refused.append(f"{above}/{name}" if above else name)
-                    elif name == ".git":
-                        repositories.append(above)
+                        refused.append(name)
+                    elif name.endswith("/.git"):
+                        repositories.append(name.removesuffix("/.git"))
         except (tarfile.TarError, KeyError) as error:
             raise UnavailableError(f"{blob} in {mirror} is no whole tar: {error}.", advice=_EXAMINE) from error
     return Unpacked(tuple(refused), tuple(repositories))

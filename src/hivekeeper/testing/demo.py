@@ -1,69 +1,111 @@
-"""The whole story on a scratch repository: a plan, a keeper killed in the middle, another one, and a count.
+"""The whole story on a scratch repository: agents that fail, a keeper killed in the middle, another one, and a count.
 
-Every task writes a line to a file outside the repository when it begins. At the end those lines, the ledger and the
+Every agent writes a line to a file outside the repository when it begins. At the end those lines, the ledger and the
 commits on the integration branch are judged together: nothing lost, nothing done twice, nothing out of order.
 """
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from hivekeeper.errors import UnavailableError
 from hivekeeper.testing.history import check_history, read_history
-from hivekeeper.testing.scratch import count_tasks, git, start_hive
+from hivekeeper.testing.scratch import count_tasks, describe_walls, find_walls, git, start_hive, write_settings
+from hivekeeper.testing.scripted import Fault
 
 _DEADLINE_S = 55.0
+_EVERY_FIFTH = (None, Fault.CRASH, Fault.HANG, Fault.LIE, None)
+_CHAOS = tuple(Fault)
+_SILENT_S = 2  # what hangs ends then; nobody else is silent that long
+# More than the first, because a busy machine may keep an agent silent for too long.
+_ATTEMPTS = 5
 
 
-def run_demo(*, tasks: int, workers: int, keep: Path | None) -> tuple[list[dict[str, Any]], list[str], float]:
-    """Play the story; give a row a task, what is wrong, and the seconds. The directory is kept when one was named."""
+def run_demo(
+    *, tasks: int, workers: int, keep: Path | None, chaos: bool = False
+) -> tuple[list[dict[str, Any]], list[str], float]:
+    """Play the story; give a row a task, what is wrong, and the seconds. The directory is kept when one was named.
+
+    With `chaos` every agent begins badly, each in another way, and three keepers are killed.
+    """
     started = time.monotonic()
-    directory = keep or Path(tempfile.mkdtemp(prefix="hive-demo-"))
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = (keep or Path(tempfile.mkdtemp(prefix="hive-demo-"))).resolve()
+    hive, signs = directory / "hive", directory / "signs"
     try:
+        for place in (hive, signs):
+            place.mkdir(parents=True)
+        marks = signs / "marks"
+        marks.touch()
         repository = _make_repository(directory / "shop")
-        hive = directory / "hive"
-        marks = directory / "marks"
-        hive.mkdir()
-        (hive / "plan.yaml").write_text(_plan(repository, marks, tasks))
+        write_settings(hive, signs)
+        faults = _CHAOS if chaos else _EVERY_FIFTH
+        (hive / "plan.yaml").write_text(_plan(repository, marks, [faults[n % len(faults)] for n in range(tasks)]))
         _say("$ hive init && hive run plan.yaml")
         start_hive(hive, "init").wait()
-        first = start_hive(hive, "run", "plan.yaml", "--workers", str(workers))
-        _wait_until(first, lambda: _count_landed(repository) >= max(1, tasks // 4))
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        _say(f"\n*** kill -9 {first.pid}: the keeper is dead, {_count_landed(repository)} tasks have landed ***")
-        _say("$ hive run plan.yaml")
-        second = start_hive(hive, "run", "plan.yaml", "--workers", str(workers))
-        second.wait(_DEADLINE_S)
+        _say(describe_walls(find_walls(hive)))
+        kills = 3 if chaos else 1
+        for number in range(1, kills + 1):
+            _keep_and_kill(hive, repository, workers, until=max(1, tasks * number // (kills + 2)))
+        start_hive(hive, "run", "plan.yaml", "--workers", str(workers)).wait(_DEADLINE_S)
         _say("\n$ git log --oneline hive/main")
         _say(git("-C", str(repository), "log", "--oneline", "hive/main"))
         history = read_history(hive, marks=marks.read_text().splitlines(), acknowledged=["submitted shop"])
-        wrong = [str(violation) for violation in check_history(history)]
-        return count_tasks(history), wrong, time.monotonic() - started
+        rows = count_tasks(history)
+        wrong = [*map(str, check_history(history)), *_look_around(rows, signs)]
+        return rows, wrong, time.monotonic() - started
     finally:
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _plan(repository: Path, marks: Path, tasks: int) -> str:
+def _keep_and_kill(hive: Path, repository: Path, workers: int, *, until: int) -> None:
+    """Have a keeper keep until so many tasks have landed, and kill it; the next one is asked to go on."""
+    keeper = start_hive(hive, "run", "plan.yaml", "--workers", str(workers))
+    _wait_until(keeper, lambda: _count_landed(repository) >= until)
+    keeper.send_signal(signal.SIGKILL)
+    keeper.wait()
+    _say(f"\n*** kill -9 {keeper.pid}: the keeper is dead, {_count_landed(repository)} tasks have landed ***")
+    _say("$ hive run plan.yaml")
+
+
+def _look_around(rows: list[dict[str, Any]], signs: Path) -> Iterator[str]:
+    """Find what the judge of histories does not look at."""
+    yield from (f"{row['task']} has no mark of an agent" for row in rows if row["began"] < 1)
+    if (signs / "canary").exists():
+        yield f"a trap has sprung: {(signs / 'canary').read_text()}"
+
+
+def _plan(repository: Path, marks: Path, faults: list[Fault | None]) -> str:
+    limits = f"silence: {_SILENT_S}s, processes: 32, disk: 16MiB, output_limit: 1MiB"
     lines = [
         "convoy: shop",
         "repos:",
         f"  shop: {{path: {json.dumps(str(repository))}, verify: 'sh check.sh'}}",
+        f"defaults: {{attempts: {_ATTEMPTS}, {limits}}}",
         "tasks:",
     ]
-    for number in range(1, tasks + 1):
+    for number, fault in enumerate(faults, start=1):
         name = f"part-{number:02}"
-        mark = f'echo "$HIVE_CONVOY/$HIVE_TASK $HIVE_ATTEMPT" >> {marks}'
-        command = f"{mark} && sleep {0.5 + number % 3 * 0.5} && echo 'price={number}' > {name}.txt"
+        argv = (
+            sys.executable,
+            "-P",
+            "-m",
+            "hivekeeper.testing.scripted",
+            "--marks",
+            str(marks),
+            "--file",
+            f"{name}.txt",
+        )
+        badly = f'[ "$HIVE_ATTEMPT" -gt 1 ] || set -- --faults {fault}=1; ' if fault else ""
+        command = f'{badly}sleep {0.3 + number % 3 * 0.3}; exec {shlex.join(argv)} "$@"'
         lines += [f"  - id: {name}", "    repo: shop", f"    title: Add {name}", f"    command: {json.dumps(command)}"]
         if number > 3 and number % 4 == 0:
             lines.append(f"    after: [part-{number - 1:02}]")
@@ -73,7 +115,7 @@ def _plan(repository: Path, marks: Path, tasks: int) -> str:
 def _make_repository(path: Path) -> Path:
     path.mkdir()
     git("-C", str(path), "init", "--quiet", "--initial-branch=main")
-    (path / "check.sh").write_text('for part in part-*.txt; do\n  grep -q "^price=" "$part" || exit 1\ndone\n')
+    (path / "check.sh").write_text('for part in part-*.txt; do\n  grep -q "makes it whole" "$part" || exit 1\ndone\n')
     git("-C", str(path), "add", ".")
     git("-C", str(path), "commit", "--quiet", "-m", "A shop with nothing in it")
     return path

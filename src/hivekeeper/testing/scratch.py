@@ -1,5 +1,6 @@
-"""What the demo and rehearsals share: the installed command in a child process, git without settings, and a count."""
+"""What the demo and rehearsals share: a hive whose workers can leave signs, the installed command, git, and a count."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,34 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
 
+from hivekeeper.config.values import FILE_NAME
+from hivekeeper.keeper.keeper import find_hive_walls, open_hive
+from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.sandbox.walls import Level, Walls
 from hivekeeper.testing.history import History
+
+
+def write_settings(root: Path, signs: Path) -> None:
+    """Let workers leave signs outside of their rooms, and have what they make kept as often as can be."""
+    text = f'[sandbox]\nwrite = [{json.dumps(str(signs), ensure_ascii=False)}]\nsnapshot_every = "1s"\n'
+    (root / FILE_NAME).write_text(text, "utf-8")
+
+
+def find_walls(root: Path) -> Walls:
+    """Find the walls that a keeper will put around the workers of a hive."""
+    hive = open_hive(root)
+    try:
+        return find_hive_walls(hive, read_boot_id())
+    finally:
+        hive.close()
+
+
+def describe_walls(walls: Walls) -> str:
+    """Say which walls these are, and why there are no better ones."""
+    if walls.level is Level.LIMITS:
+        return f"No walls around workers, only limits: {walls.why}."
+    why = f"; {walls.why}" if walls.why else ""
+    return f"Every worker is behind walls: {walls.level} ({walls.level.builder}{why})."
 
 
 def start_hive(directory: Path, *arguments: str, out: TextIO | None = None) -> "subprocess.Popen[bytes]":
@@ -19,7 +47,10 @@ def git(*arguments: str) -> str:
     """Run git with nobody's settings and tell what it said."""
     identity = {f"GIT_{who}_{what}": "demo" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(("git", *arguments), capture_output=True, check=True, text=True, env=environment)
+    environment["GIT_TERMINAL_PROMPT"] = "0"  # nobody is there to answer
+    done = subprocess.run(
+        ("git", *arguments), capture_output=True, check=True, text=True, errors="surrogateescape", env=environment
+    )
     return done.stdout.rstrip()
 
 

@@ -13,9 +13,12 @@ import json
 import math
 import os
 import random
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +51,10 @@ class Verb(StrEnum):
     CRASH = "crash"
     DIE = "die"
     HANG = "hang"
+    BOMB = "bomb"
+    FILL = "fill"
+    WRECK = "wreck"
+    TRAP = "trap"
 
 
 class Fault(StrEnum):
@@ -61,6 +68,10 @@ class Fault(StrEnum):
     FORK = "fork"
     HALF = "half"
     DEAF = "deaf"
+    BOMB = "bomb"
+    FILL = "fill"
+    VANDAL = "vandal"
+    TRAP = "trap"
 
 
 Argument = float | str | None
@@ -87,7 +98,16 @@ FAULTS: dict[Fault, tuple[Step, ...]] = {
     Fault.FORK: (Step(Verb.FORK_AWAY), Step(Verb.THINK), Step(Verb.EDIT)),
     Fault.HALF: (Step(Verb.THINK), Step(Verb.HALF)),
     Fault.DEAF: (Step(Verb.IGNORE_SIGTERM), Step(Verb.EDIT), Step(Verb.HANG)),
+    # Where no limit ends them, silence does.
+    Fault.BOMB: (Step(Verb.EDIT), Step(Verb.BOMB), Step(Verb.HANG)),
+    Fault.FILL: (Step(Verb.EDIT), Step(Verb.FILL), Step(Verb.HANG)),
+    Fault.VANDAL: (Step(Verb.EDIT), Step(Verb.COMMIT), Step(Verb.WRECK), Step(Verb.CRASH)),
+    # Whoever runs git in what it leaves runs its program; what it made is as good as any.
+    Fault.TRAP: (Step(Verb.EDIT), Step(Verb.COMMIT), Step(Verb.APPEND), Step(Verb.TRAP), Step(Verb.THINK)),
 }
+# With these an attempt may be complete.
+HARMLESS = frozenset({Fault.FORK, Fault.TRAP})
+LEFT_BY_TRAPS = (".gitattributes",)
 
 
 def choose_fault(seed: int, task: str, attempt: int, rates: Rates) -> Fault | None:
@@ -176,23 +196,25 @@ def _suggest(word: str, options: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Who plays: the attempt it is, and the file it makes when a step names none."""
+    """Who plays: the attempt it is, the files it makes when a step names none, and what a trap of its own writes to."""
 
     convoy: str
     task: str
     attempt: int
-    file: Path
+    files: tuple[Path, ...]
+    canary: Path
 
     @property
     def words(self) -> str:
         """What it writes: of no other task, and of no other attempt."""
         return f"{self.convoy}/{self.task}, attempt {self.attempt}\nThis line makes it whole.\n"
 
-    def place(self, name: str) -> Path:
-        """Find the file a step is about."""
-        path = Path(name) if name else self.file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+    def place(self, name: str) -> tuple[Path, ...]:
+        """Find the files a step is about."""
+        paths = (Path(name),) if name else self.files
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return paths
 
 
 def play(agent: Agent, steps: Sequence[Step]) -> None:
@@ -220,12 +242,14 @@ def _work_slowly(agent: Agent, seconds: float) -> None:
 
 
 def _edit(agent: Agent, name: str) -> None:
-    agent.place(name).write_text(agent.words)
+    for path in agent.place(name):
+        path.write_text(agent.words)
 
 
 def _append(agent: Agent, name: str) -> None:
-    with agent.place(name).open("a") as file:
-        file.write(agent.words)
+    for path in agent.place(name):
+        with path.open("a") as file:
+            file.write(agent.words)
 
 
 def _commit(agent: Agent, message: str) -> None:
@@ -255,7 +279,8 @@ def _fork_away(_agent: Agent, _: None) -> None:
 
 
 def _write_half(agent: Agent, name: str) -> None:
-    agent.place(name).write_text(agent.words[: len(agent.words) // 2])
+    for path in agent.place(name):
+        path.write_text(agent.words[: len(agent.words) // 2])
     sys.exit(1)
 
 
@@ -276,6 +301,45 @@ def _hang(_agent: Agent, _: None) -> None:
         signal.pause()
 
 
+def _bomb(_agent: Agent, processes: float) -> None:
+    for _ in range(int(processes)):
+        os.posix_spawnp("sleep", ("sleep", "100000"), os.environ)
+
+
+def _fill(_agent: Agent, size: float) -> None:
+    """Write many files, because no single one may be large."""
+    for number in range(int(size) >> 20):
+        Path(f"junk-{number}").write_bytes(bytes(1 << 20))
+
+
+def _wreck(_agent: Agent, _: None) -> None:
+    """Delete everything here, what git keeps included, if here is a sandbox and nothing else."""
+    if Path(os.environ.get("HIVE_ROOT", ""), ".hive", "sandboxes") not in Path.cwd().parents:
+        return
+    for path in Path.cwd().iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _trap(agent: Agent, canary: str) -> None:
+    """Have a program named wherever git might start one: in hooks, filters, and what is asked about changes."""
+    git = Path(".git")
+    if not git.is_dir():
+        return
+    told = shlex.quote(f"{agent.convoy}/{agent.task} {agent.attempt}: ")
+    program = git.resolve() / "canary"
+    program.write_text(f'#!/bin/sh\necho {told}"$0 $*" >> {shlex.quote(canary or str(agent.canary))}\nexec cat\n')
+    program.chmod(0o755)
+    (git / "hooks").mkdir(exist_ok=True)
+    for hook in ("post-checkout", "post-index-change", "pre-commit", "pre-push", "reference-transaction"):
+        shutil.copy(program, git / "hooks" / hook)
+    said = shlex.quote(str(program)).replace("\\", "\\\\").replace('"', '\\"')
+    keys = {"filter": ("clean", "smudge", "process"), "diff": ("command", "textconv"), "merge": ("driver",)}
+    named = "".join(f'[{key} "canary"]\n' + "".join(f'{name} = "{said}"\n' for name in keys[key]) for key in keys)
+    with (git / "config").open("a") as config:
+        config.write(f'{named}[core]\nfsmonitor = "{said}"\nsshCommand = "{said}"\n[diff]\nexternal = "{said}"\n')
+    Path(*LEFT_BY_TRAPS).write_text("* filter=canary diff=canary merge=canary\n")
+
+
 # Every step, with what it takes when the script does not say; "" is the agent's own file or words, None is nothing.
 STEPS: dict[Verb, tuple[Callable[[Agent, Any], None], Argument]] = {
     Verb.THINK: (_think, 0.05),
@@ -292,6 +356,10 @@ STEPS: dict[Verb, tuple[Callable[[Agent, Any], None], Argument]] = {
     Verb.CRASH: (_crash, 1.0),
     Verb.DIE: (_die, None),
     Verb.HANG: (_hang, None),
+    Verb.BOMB: (_bomb, 64.0),
+    Verb.FILL: (_fill, 32.0 * 1024 * 1024),
+    Verb.WRECK: (_wreck, None),
+    Verb.TRAP: (_trap, ""),
 }
 
 
@@ -301,19 +369,24 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="chooses the faults")
     parser.add_argument("--faults", default="none", help="how often what goes wrong: crash=0.2,hang=0.1")
     parser.add_argument("--marks", type=Path, help="append 'CONVOY/TASK ATTEMPT' to this file at the beginning")
-    parser.add_argument("--file", type=Path, help="the file to make; by default one named after the task")
+    parser.add_argument(
+        "--file", type=Path, action="append", help="a file to make, also several; by default one named after the task"
+    )
     said = parser.parse_args(argv)
     if said.script and said.faults != "none":
         parser.error("a script and faults do not go together: the script says everything")
     return said
 
 
-def _read_agent(file: Path | None) -> Agent:
+def _read_agent(said: argparse.Namespace) -> Agent:
     names = ("HIVE_CONVOY", "HIVE_TASK", "HIVE_ATTEMPT")
     convoy, task, attempt = (os.environ.get(name, "") for name in names)
     if not convoy or not task or not attempt.isdecimal():
         raise InputError(f"{', '.join(names)} must say which attempt this is.")
-    return Agent(convoy, task, int(attempt), file or Path("rehearsed") / f"{task}.txt")
+    files = tuple(said.file or (Path("rehearsed") / f"{task}.txt",))
+    return Agent(
+        convoy, task, int(attempt), files, (said.marks or Path(tempfile.gettempdir(), "marks")).with_name("canary")
+    )
 
 
 def _leave_mark(marks: Path, agent: Agent) -> None:
@@ -326,7 +399,7 @@ def main(argv: Sequence[str]) -> None:
     """Be the agent."""
     said = _parse(argv)
     try:
-        agent, rates = _read_agent(said.file), parse_rates(said.faults)
+        agent, rates = _read_agent(said), parse_rates(said.faults)
         steps = read_script(said.script) if said.script else choose_faults(said.seed, agent.task, agent.attempt, rates)
     except InputError as error:
         sys.stderr.write(f"scripted: {error}\n")
