@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hivekeeper.commands import work
 from hivekeeper.domain import attempt
 from hivekeeper.domain import events as e
 from hivekeeper.domain import project as projection
-from hivekeeper.domain.rows import RunRow, TaskRow
-from hivekeeper.domain.run import Alive, Ending, Order, Unclaimed
+from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
+from hivekeeper.domain.run import Alive, Ending, Unclaimed
+from hivekeeper.domain.runner import make_shell_argv
+from hivekeeper.domain.states import AttemptState
 from hivekeeper.git import orders
 from hivekeeper.keeper import lease
 from hivekeeper.loops import dispatcher, executor, merger
@@ -47,9 +50,10 @@ def act_before_intent() -> None:
         with self._ledger.read() as connection:
             ready = [task for task in queries.list_ready_tasks(connection, 2) if not task.has_room]
         for task in ready:
-            number, root = task.attempts + 1, str(self._places.root)
-            environment = {"HIVE_CONVOY": task.convoy, "HIVE_TASK": task.id, "HIVE_ATTEMPT": str(number)}
-            order = Order(f"{task.key}.{number}.agent", "agent", ("sh", "-c", task.command), root, environment, {})
+            number, states = task.attempts + 1, AttemptState.WORKING
+            row = AttemptRow(task.key, number, task.convoy, 1, 1, "NONE", states, "", "", None, None)
+            argv = make_shell_argv(task.command)
+            order = work._order_agent(self._places, work.Work(task, row, None, argv), f"{task.key}.{number}.agent")  # noqa: SLF001
             runs = local.LocalRuns(self._places.runs, "early")
             runs.start(order)
             while isinstance(runs.look(order.run), Unclaimed | Alive):
@@ -115,8 +119,8 @@ def believe_exit_codes() -> None:
     """Take exit code 0 for success, without a look at what was made."""
 
     def believe(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str) -> attempt.Step:
-        agents = [run for run in runs if run.kind == "agent"]
-        return attempt.Judge() if agents and agents[-1].succeeded else decide(task, runs, kinds, boot_id=boot_id)
+        agents, step = [run for run in runs if run.kind == "agent"], decide(task, runs, kinds, boot_id=boot_id)
+        return attempt.Judge() if agents and agents[-1].succeeded and isinstance(step, attempt.Fail) else step
 
     decide = attempt.decide_step
     attempt.decide_step = believe
@@ -126,12 +130,13 @@ def believe_exit_codes() -> None:
 def move_refs_unsynced() -> None:
     """Let git write objects and refs without a sync of its own, and the scripts without one after it."""
     orders.CLEAN_ENVIRONMENT["GIT_CONFIG_VALUE_0"] = "none"
-    scripts = Path(tempfile.mkdtemp(prefix="hive-mutant-"))
-    shutil.copytree(orders._SCRIPTS, scripts, dirs_exist_ok=True)  # noqa: SLF001 - planted where it would be written
+    scripts = Path(tempfile.mkdtemp(prefix="hive-mutant-")) / "scripts"
+    shutil.copytree(orders._SCRIPTS, scripts)  # noqa: SLF001 - planted where it would be written
+    shutil.copy(orders._SCRIPTS.parent / "rest.py", scripts.parent)  # noqa: SLF001 - see above
     settle = scripts / "settle.sh"
     settle.write_text(settle.read_text().replace("sync ", ": "))
     orders._SCRIPTS = scripts  # noqa: SLF001 - see above
-    atexit.register(shutil.rmtree, scripts, ignore_errors=True)
+    atexit.register(shutil.rmtree, scripts.parent, ignore_errors=True)
 
 
 def trust_old_boots() -> None:

@@ -10,9 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import apsw
 import pytest
 
 from hivekeeper.commands import work as attempt_orders
@@ -25,6 +23,7 @@ from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.runs import wrapper
 from hivekeeper.store import queries
 from tests.crash.stage import ME, Stage
+from tests.store.ledger_kit import TO_THE_FIRST_SCHEMA, tamper
 
 Act = Callable[[Stage], None]
 
@@ -281,7 +280,8 @@ def rearchive(stage: Stage) -> None:
 
 def orphaned(stage: Stage) -> None:
     """A keeper that died without a word, with one run asked for and nobody to hear of its end."""
-    submitted(stage)
+    stage.make_hive()
+    stage.submit(stage.task("a"), stage.task("b", after=("a",), outputs=("b.txt",), idempotent=True))
     if (pid := os.fork()) == 0:
         with stage.keeper() as keeper:
             stage.step(keeper)
@@ -319,18 +319,7 @@ def old_schema(stage: Stage) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempt_orders, "make_rooms", lambda *_: None)
         dispatched(stage)
-    downgrade(stage.hive / ".hive" / "ledger.db")
-
-
-def downgrade(path: Path) -> None:
-    """Take away what later migrations added."""
-    connection = apsw.Connection(str(path))
-    added = ("task.details", "repo.details", "convoy.accept", "convoy.opened_at", "attempt.start", "run.rooms")
-    columns = [f"ALTER TABLE {table} DROP COLUMN {name}" for table, name in (each.split(".") for each in added)]
-    tables = [f"DROP TABLE {table}" for table in ("task_prompt", "cursor", "checkpoint")]
-    for statement in (*columns, *tables, "DROP INDEX event_by_subject", "PRAGMA user_version = 1"):
-        connection.execute(statement)
-    connection.close()
+    tamper(stage.hive / ".hive" / "ledger.db", *TO_THE_FIRST_SCHEMA)
 
 
 def migrate(stage: Stage) -> None:

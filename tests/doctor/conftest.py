@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -12,6 +14,7 @@ from hivekeeper.doctor.examine import examine, mend
 from hivekeeper.doctor.findings import Check, Finding, Level, Report, decide_exit_code
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import RunRow
+from hivekeeper.keeper.keeper import Keeper, open_hive
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_head
@@ -72,6 +75,19 @@ class Patient:
         """Make a commit that no ref holds."""
         who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
         return self.git(*who, "commit-tree", "-p", parent, "-m", "more", f"{parent}^{{tree}}", public=public)
+
+    def keep_until(self, condition: Callable[[], bool]) -> None:
+        """Keep the hive for a while."""
+        hive = open_hive(self.root)
+        keeper = Keeper(hive)
+        deadline = time.monotonic() + 30
+        try:
+            while not condition():
+                assert time.monotonic() < deadline, "it did not come to that in time"
+                keeper.step()
+        finally:
+            keeper.close()
+            hive.close()
 
     def share(self) -> None:
         """Have the public repository hold what the mirror's branch does."""

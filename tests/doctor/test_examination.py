@@ -3,8 +3,6 @@
 import os
 import select
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -15,7 +13,7 @@ from hivekeeper.doctor.findings import Check, Finding, Level, decide_exit_code
 from hivekeeper.doctor.machine import decide_room, judge_walls
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import RunState
-from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.keeper.keeper import open_hive
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox import walls
 from hivekeeper.store import queries
@@ -230,7 +228,7 @@ def test_a_run_goes_on_without_a_keeper_and_is_a_finding_only_when_its_wrapper_i
     assert "work/S.1.agent is RUNNING in the ledger, and its wrapper is dead" in found.what
     assert "hive up" in found.advice
     assert found.fix is None
-    _keep_until(patient, lambda: not patient.run("work/S.1.agent").is_open)
+    patient.keep_until(lambda: not patient.run("work/S.1.agent").is_open)
     assert patient.find_wrong() == []
 
 
@@ -246,21 +244,8 @@ def _start_sleeper(patient: Patient, repo: str | None) -> int:
             run = queries.find_run(connection, "work/S.1.agent")
         return run is not None and run.state is RunState.RUNNING
 
-    _keep_until(patient, is_running)
+    patient.keep_until(is_running)
     return patient.run("work/S.1.agent").pid or 0
-
-
-def _keep_until(patient: Patient, condition: Callable[[], bool]) -> None:
-    hive = open_hive(patient.root)
-    keeper = Keeper(hive)
-    deadline = time.monotonic() + 30
-    try:
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come to that in time"
-            keeper.step()
-    finally:
-        keeper.close()
-        hive.close()
 
 
 def test_a_runs_directory_that_no_row_knows_is_found(patient: Patient) -> None:
@@ -316,14 +301,14 @@ def test_clones_made_ahead_that_are_of_no_use_are_told_and_left_to_the_keeper(pa
     (found,) = (finding for finding in patient.examine().findings if finding.check is Check.POOL)
     assert found.what == "1 clones are ready, 1 are unfinished or of another boot: the next keeper removes them"
     assert patient.find_wrong() == []
-    _keep_until(patient, lambda: not left.exists())
+    patient.keep_until(lambda: not left.exists())
 
 
 def test_what_a_task_made_without_a_merge_queue_stays_where_it_was_kept(patient: Patient) -> None:
-    kept = patient.git("rev-parse", "refs/hive/attempts/work/B/1")
-    patient.sql("UPDATE task SET state = 'COMPLETE', commit_id = ? WHERE key = 'work/B'", kept)
+    kept = patient.git("rev-parse", "refs/hive/attempts/work/A/1")
+    patient.sql("UPDATE task SET commit_id = ? WHERE key = 'work/A'", kept)
     assert Check.MIRRORS not in {finding.check for finding in patient.find_wrong()}
-    patient.sql("UPDATE task SET commit_id = ? WHERE key = 'work/B'", patient.commit())
+    patient.sql("UPDATE task SET commit_id = ? WHERE key = 'work/A'", patient.commit())
     assert "1 COMPLETE tasks are not on a branch" in _find(patient, Check.MIRRORS).what
 
 
@@ -373,8 +358,8 @@ def test_an_attempts_ref_that_is_gone_while_it_waits_to_land_is_found(patient: P
 
 
 def test_refs_of_attempts_nobody_knows_are_named_together_and_kept(patient: Patient) -> None:
-    unknown = ("attempts/work/A/7", "attempts/work/Z/1", "attempts/strange", "rest/work/Z/1", "saves/work/Z/1/000001")
-    unknown = tuple(f"refs/hive/{name}" for name in unknown)
+    names = ("attempts/work/A/7", "attempts/work/Z/1", "attempts/strange", "rest/work/Z/1", "saves/work/Z/1/000001")
+    unknown = [f"refs/hive/{name}" for name in names]
     for ref in (*unknown, "refs/hive/rest/work/A/1", "refs/hive/saves/work/A/1/000001"):
         patient.git("update-ref", ref, "refs/heads/main")
     found = _only(patient, Check.MIRRORS, Level.WARN)

@@ -4,7 +4,7 @@ What single facts lead to is in the tests of each decision; here each answer is 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -63,7 +63,7 @@ def make_task(*, repo: str | None, output: str | None, idempotent: bool) -> Task
     )  # fmt: skip
 
 
-def make_repo(details: dict[str, object]) -> RepoRow:
+def make_repo(details: Mapping[str, object]) -> RepoRow:
     """Have a repository that is ready."""
     ready: dict[str, Any] = dict.fromkeys(RepoRow.__slots__) | {"name": "r", "state": RepoState.READY}
     return RepoRow(**ready | {"details": json.dumps(details)})

@@ -164,3 +164,23 @@ def _sample(hint: Any) -> Any:  # noqa: ANN401 - a value of whatever type a body
 def count_descriptors() -> int:
     """Count this process's open files."""
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# What takes away everything that migrations after the first have added.
+_ADDED = ("task.details", "repo.details", "convoy.accept", "convoy.opened_at", "attempt.start", "run.rooms")
+TO_THE_FIRST_SCHEMA = (
+    *(f"ALTER TABLE {table} DROP COLUMN {name}" for table, name in (added.split(".") for added in _ADDED)),
+    *(f"DROP TABLE {table}" for table in ("task_prompt", "cursor", "checkpoint")),
+    "DROP INDEX event_by_subject",
+    "PRAGMA user_version = 1",
+)
+
+
+def tamper(path: Path, *statements: str, **values: str | int) -> None:
+    """Change a ledger behind the hive's back."""
+    raw = apsw.Connection(str(path))
+    try:
+        for statement in statements:
+            raw.execute(statement, values)
+    finally:
+        raw.close()

@@ -6,7 +6,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import apsw
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
@@ -33,7 +32,7 @@ from hivekeeper.store.replay import (
 )
 from hivekeeper.views.history import get_seq, list_cursors, show_convoy_at, show_difference, show_status_at
 from hivekeeper.views.status import show_status
-from tests.store.ledger_kit import BOOT, Dump, dump, dump_all, dump_tables
+from tests.store.ledger_kit import BOOT, TO_THE_FIRST_SCHEMA, Dump, dump, dump_all, dump_tables, tamper
 from tests.store.ledger_situations import build_situations
 from tests.store.ledger_world import World
 from tests.store.test_replay import ANY, IDS, Histories
@@ -174,16 +173,6 @@ def finish(world: World, convoy: str, *ids: str) -> None:
         assert convoys.archive_convoy(tx, world.convoy(convoy))
 
 
-def tamper(path: Path, *statements: str, **values: str | int) -> None:
-    """Change a ledger behind the hive's back."""
-    raw = apsw.Connection(str(path))
-    try:
-        for statement in statements:
-            raw.execute(statement, values)
-    finally:
-        raw.close()
-
-
 def test_what_happens_to_an_archived_convoy_after_a_state_was_put_by_harms_no_later_state(world: World) -> None:
     key = world.add("a", convoy="old")
     world.dispatch(key)
@@ -221,7 +210,7 @@ def test_a_ledger_of_the_first_schema_is_brought_up_and_keeps_its_past(tmp_path:
     before = dump(world.ledger)
     world.close()
     path = tmp_path / "ledger.db"
-    tamper(path, "DROP INDEX event_by_subject", "DROP TABLE cursor", "DROP TABLE checkpoint", "PRAGMA user_version = 1")
+    tamper(path, *TO_THE_FIRST_SCHEMA)
     ledger = open_ledger(path)
     try:
         assert dump(ledger) == before

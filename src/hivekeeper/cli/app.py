@@ -31,10 +31,11 @@ from hivekeeper.git.mirror import check_git, find_source_problem
 from hivekeeper.keeper.keeper import Hive, Keeper, open_hive
 from hivekeeper.keeper.lease import ask_to_stop, find_living_holder
 from hivekeeper.runs.detach import start_detached
+from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import create_ledger
 from hivekeeper.views import convoys as convoy_views
-from hivekeeper.views.status import show_status
+from hivekeeper.views.status import find_tried_level, show_status
 from hivekeeper.views.tasks import get_task, show_task, show_why
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
@@ -204,8 +205,10 @@ def down() -> None:
 @app.command()
 def status(*, json: Json = False) -> None:
     """Say what needs me, then what is under way."""
-    with open_here().ledger.read() as connection:
-        view = show_status(connection, keeper_is_alive=_is_kept(connection))
+    hive = open_here()
+    walls = find_tried_level(hive.places.walls, read_boot_id(), hive.settings.level)
+    with hive.ledger.read() as connection:
+        view = show_status(connection, keeper_is_alive=_is_kept(connection), walls=walls, require=hive.settings.require)
     render.print_json(view) if json else render.print_status(view)
 
 

@@ -101,7 +101,8 @@ def _print_list(task: TaskRow, shown: Sequence[Mapping[str, Any]]) -> None:
         typer.echo(views.describe_nothing(task))
         return
     columns = {"attempt": "Attempt", "kind": "What", "at": "When", "object": "Git object", "changed": "Files changed"}
-    render.print_table(shown, columns)
+    short = [{**row, "at": (row["at"] or "")[:19], "object": (row["object"] or "")[:12]} for row in shown]
+    render.print_table(short, columns)
     typer.echo(f"To have it as files: hive task restore {task.key}")
 
 
@@ -114,7 +115,7 @@ def _print(view: Mapping[str, Any]) -> None:
         for name in view["repositories"]
     ]
     if view["look"]:
-        lines.append(f"{view['changed']} files differ from where it began. To see how: {view['look']}")
+        lines.append(f"Files changed since it began: {view['changed']}. To see how: {view['look']}")
     for line in lines:
         typer.echo(render.clean(line))
 

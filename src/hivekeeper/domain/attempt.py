@@ -121,6 +121,12 @@ def _judge(task: TaskRow, agent: RunRow, snapshot: RunRow | None, boot_id: str) 
     return Fail(RESTARTED if agent.succeeded else describe_ending(agent))
 
 
+def find_unpushed(runs: Sequence[RunRow]) -> str | None:
+    """Tell why what an attempt made is in no second repository; None when it is, or none was wanted."""
+    backups = [run for run in runs if run.kind == "backup"]
+    return describe_ending(backups[-1]) if backups and not backups[-1].succeeded else None
+
+
 def decide_save(runs: Sequence[RunRow], *, since: str) -> Intend | None:
     """Decide whether to keep what a working agent has made so far: if that was not done since this moment."""
     saves = [run for run in runs if run.kind == "save"]

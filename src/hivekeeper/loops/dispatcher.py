@@ -179,6 +179,8 @@ class Dispatcher:
         match step:
             case a.WaitForRun():
                 return self._decide_save(task, runs)
+            case a.Judge() if not self._settings.queue and (unpushed := a.find_unpushed(runs)):
+                return a.Fail(f"its branch could not be pushed to {work.repo and work.repo.backup}: {unpushed}")
             case a.Judge():
                 evidence = self._look_at_work(work)
                 return a.Fail(evidence.why) if isinstance(evidence, Unproven) else evidence

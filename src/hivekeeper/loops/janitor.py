@@ -17,6 +17,7 @@ from hivekeeper.commands import history
 from hivekeeper.commands.attempts import sweep_attempt
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import events as e
+from hivekeeper.domain.attempt import NOT_AS_PROMISED
 from hivekeeper.domain.convoy import Outcome, decide_outcome
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RunRow
@@ -147,7 +148,8 @@ def _is_kept(runs: Sequence[RunRow]) -> bool:
     if any(run.is_open for run in runs):
         return False
     agents = [run for run in runs if run.kind == "agent"]
-    return not agents or any(run.kind == "snapshot" and run.succeeded for run in runs)
+    snapshots = [run for run in runs if run.kind == "snapshot"]
+    return not agents or any(run.succeeded or run.exit_status == NOT_AS_PROMISED for run in snapshots)
 
 
 def _is_due(runs: Sequence[RunRow], before: str) -> bool:

@@ -36,6 +36,7 @@ class FakeRuns:
         self._looks: dict[str, Look] = {}
 
     def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
+        del enclosed  # there is nobody to enclose
         if order.run in self._looks:
             return
         self.started.append(order)

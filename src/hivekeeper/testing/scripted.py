@@ -402,7 +402,7 @@ def main(argv: Sequence[str]) -> None:
         agent, rates = _read_agent(said), parse_rates(said.faults)
         steps = read_script(said.script) if said.script else choose_faults(said.seed, agent.task, agent.attempt, rates)
     except InputError as error:
-        sys.stderr.write(f"scripted: {error}\n")
+        sys.stderr.write(f"scripted: {' '.join(str(error).splitlines())}\n")  # a hive keeps the last line
         sys.exit(error.exit_code)
     if said.marks:
         _leave_mark(said.marks, agent)

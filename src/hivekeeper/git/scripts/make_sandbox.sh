@@ -17,4 +17,5 @@ if [ -n "$start" ]; then # a predecessor's work: only its objects come here, the
   git reset --quiet --hard "$start"
 fi
 git rev-parse HEAD >"$room/base"
+cp -- .git/objects/info/alternates "$room/alternates"
 [ -z "$cache" ] || bring_kept "$room" "$cache"

@@ -5,19 +5,36 @@ keep_tree() {
   [ -d "$clone" ] && [ ! -L "$clone" ] || { echo "its sandbox is gone" >&2; exit 1; }
   rm -f -- "$GIT_INDEX_FILE" "$GIT_INDEX_FILE.lock"
   head=$(cat -- "$1/base")
-  if [ -d "$clone/.git" ] && [ ! -L "$clone/.git" ] && found=$(tip_of "$clone" HEAD) && [ -n "$found" ] &&
-    git fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$clone" "$found"; then
+  if [ -d "$clone/.git" ] && [ ! -L "$clone/.git" ] &&
+    found=$("$2" -I -S "$scripts/../rest.py" tip "$clone/.git" "$1/alternates") && [ -n "$found" ] &&
+    fetch_tip "$GIT_INDEX_FILE.tip" "$clone/.git/objects" "$found"; then
     head=$found
   else
     echo "not kept: its git directory, which cannot be read"
   fi
   git -C "$clone" --work-tree=. read-tree "$head"
-  "$2" -I -S "$scripts/../rest.py" nested "$clone" >"$GIT_INDEX_FILE.paths"
+  "$2" -I -S "$scripts/../rest.py" specs "$clone" >"$GIT_INDEX_FILE.paths"
   git -C "$clone" --work-tree=. -c advice.addIgnoredFile=false add --all --ignore-errors --pathspec-file-nul \
-    --pathspec-from-file="$GIT_INDEX_FILE.paths" 2>"$GIT_INDEX_FILE.said" || sed 's/^/not kept: /' "$GIT_INDEX_FILE.said"
+    --pathspec-from-file="$GIT_INDEX_FILE.paths" 2>/dev/null || add_each "$clone"
   tree=$(git write-tree)
   commit=$head
   if [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
     commit=$(git commit-tree -p "$head" -m "What the worker left uncommitted" "$tree")
   fi
+}
+
+# fetch_tip DIRECTORY OBJECTS COMMIT: by way of a repository of our own that borrows the worker's objects, so that nothing
+# else of its git directory is looked at, and every object that comes is checked.
+fetch_tip() {
+  rm -rf -- "$1"
+  git init --quiet --bare --template= -- "$1" &&
+    echo "$2" >"$1/objects/info/alternates" &&
+    git --git-dir="$1" update-ref refs/heads/tip "$3" 2>/dev/null &&
+    git fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$1" "$3"
+}
+
+# add_each CLONE: one file that git cannot take must not keep it from the others. What is left is packed with the rest.
+add_each() {
+  git -C "$1" --work-tree=. ls-files -z --others --modified --deleted --exclude-standard | grep -zv '/$' |
+    GIT_LITERAL_PATHSPECS=1 xargs -0 -r -n 1 git -C "$1" --work-tree=. add --all -- 2>/dev/null || true
 }

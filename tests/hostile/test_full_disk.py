@@ -1,0 +1,115 @@
+"""A disk that fills while a worker works: the keeper waits and says why; with room again it goes on and nothing is lost."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Shell
+from tests.hostile.conftest import Person
+
+PLAN = """
+convoy: work
+repos: {{app: {{path: {app}}}}}
+tasks:
+  - {{id: A, repo: app, attempts: 1, command: "echo a > a; until [ -e {go} ]; do sleep 0.05; done; echo b > b"}}
+  - {{id: B, repo: app, attempts: 1, after: [A], command: "echo c > c"}}
+"""
+
+
+class SmallDisk:
+    """A hive on a disk of its own, a keeper beside it, and a worker that waits for a sign."""
+
+    def __init__(self, root: Path) -> None:
+        self.disk = root / "disk"
+        self.go = root / "go"
+        self.person = Person(root / "app")
+        self.filler = self.disk / "filler"
+        self.disk.mkdir()
+        mount = ("mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(self.disk))
+        if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+            pytest.skip("a disk of its own needs root and the right to mount; it could not be tried here")
+        self.shell = Shell(self.disk)
+
+    def start(self) -> None:
+        self.shell.hive("init")
+        (self.disk / "hive.toml").write_text(f"[sandbox]\nwrite = ['{self.go.parent}']\n")
+        self.shell.hive("convoy", "submit", self.shell.plan(PLAN.format(app=self.person.path, go=self.go)))
+        self.keep()
+        self.shell.wait(lambda: any(self.disk.glob(".hive/sandboxes/work/A.1/work/a")))
+
+    def keep(self) -> None:
+        with (self.go.parent / "said").open("ab") as said:
+            argv = (sys.executable, "-m", "hivekeeper", "up")
+            self.keeper = subprocess.Popen(argv, cwd=self.disk, stdout=said, stderr=said)
+
+    def fill(self) -> None:
+        for size in (1 << 20, 4096, 1):
+            with suppress(OSError), self.filler.open("ab", buffering=0) as file:
+                while file.write(b"x" * size) == size:
+                    pass
+
+    def said(self) -> str:
+        return (self.go.parent / "said").read_text()
+
+    def states(self) -> list[str]:
+        return [task["state"] for task in self.shell.json("convoy", "show", "work")["task_list"]]
+
+    def wait_told(self) -> None:
+        self.shell.wait(lambda: "is full." in self.said() or self.keeper.poll() is not None)
+
+    def close(self) -> None:
+        self.go.touch()
+        self.keeper.terminate()
+        self.keeper.wait()
+        subprocess.run(("umount", "--lazy", str(self.disk)), check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path)
+    disk.start()
+    yield disk
+    disk.close()
+
+
+def test_what_a_worker_made_on_a_full_disk_lands_once_there_is_room(disk: SmallDisk) -> None:
+    disk.fill()
+    disk.go.touch()
+    disk.wait_told()
+    assert disk.keeper.poll() is None, disk.said()
+    disk.filler.unlink()
+    disk.shell.wait(lambda: disk.states() == ["COMPLETE", "COMPLETE"])
+    disk.shell.wait(lambda: "A\tc" in disk.person.changed())
+    assert set(disk.person.changed()) >= {"A\ta", "A\tc"}
+    findings = disk.shell.json("doctor")["findings"]
+    assert [finding for finding in findings if finding["level"] == "FAIL"] == []
+
+
+def test_while_the_disk_is_full_keeper_and_status_say_so_in_a_sentence(disk: SmallDisk) -> None:
+    disk.fill()
+    disk.go.touch()
+    disk.wait_told()
+    assert "ledger.db is full. Free some space" in disk.said()
+    assert "Traceback" not in disk.said()
+    assert disk.said().count("\n") < 20, "it waits longer each time, and does not repeat itself at every pass"
+    assert "is full" in disk.shell.hive("status")
+
+
+def test_a_keeper_that_is_started_on_a_full_disk_says_so_and_works_when_there_is_room(disk: SmallDisk) -> None:
+    disk.keeper.kill()
+    disk.keeper.wait()
+    disk.fill()
+    disk.go.touch()
+    disk.keep()
+    disk.wait_told()
+    assert "is full." in disk.said()
+    assert "Traceback" not in disk.said()
+    disk.filler.unlink()
+    if disk.keeper.poll() is not None:
+        assert disk.keeper.returncode == 5
+        disk.keep()
+    disk.shell.wait(lambda: disk.states() == ["COMPLETE", "COMPLETE"])

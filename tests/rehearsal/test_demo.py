@@ -1,0 +1,45 @@
+"""`hive demo`, as a person types it: agents crash, hang and lie, a keeper is killed, nothing is lost or done twice."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.testing.demo import run_demo
+
+DEADLINE_S = 100.0
+
+
+def test_the_story_ends_well_and_says_what_happened_in_it(tmp_path: Path) -> None:
+    argv = (
+        sys.executable,
+        "-m",
+        "hivekeeper",
+        "demo",
+        "--tasks",
+        "15",
+        "--workers",
+        "8",
+        "--keep",
+        str(tmp_path / "kept"),
+    )
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    assert "15 tasks: nothing lost, nothing done twice, one keeper killed" in said
+    assert "*** kill -9 " in said
+    for ending in ("ended with exit code 1", "longer than its silence limit", "exit code 0 but changed nothing"):
+        assert ending in said
+    assert "Every worker is behind walls: " in said or "No walls around workers, only limits: " in said
+    assert len((tmp_path / "kept" / "signs" / "marks").read_text().splitlines()) >= 15 + 9
+
+
+def test_in_chaos_every_agent_begins_badly_and_three_keepers_die(capfd: pytest.CaptureFixture[str]) -> None:
+    rows, wrong, _ = run_demo(tasks=12, workers=6, keep=None, chaos=True)
+    assert wrong == []
+    assert {(row["status"], row["landed"]) for row in rows} == {("COMPLETE", 1)}
+    said = capfd.readouterr().out
+    assert said.count("*** kill -9 ") == 3
+    assert "more processes than its limit" in said
+    assert "more to disk than its limit" in said
