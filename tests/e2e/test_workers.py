@@ -124,6 +124,7 @@ def test_with_nobody_keeping_a_kill_waits_for_the_next_keeper_and_says_so(shell:
 
 def test_a_worker_whose_work_is_being_verified_is_listed_and_has_no_agent_to_kill(shell: Shell, source: Path) -> None:
     gate = f"cd {shell.root}; {WAIT}"
+    (shell.root / "hive.toml").write_text(f"[sandbox]\nread = ['{shell.root}']\n")  # where the gate looks for its sign
     plan = f'convoy: c\nrepos:\n  app: {{path: {source}, verify: "{gate}"}}\ntasks:\n'
     shell.start("run", shell.plan(f"{plan}  - {{id: A, repo: app, command: 'echo x > x'}}\n"))
     verifying = "in the merge queue: verifying"

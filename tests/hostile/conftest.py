@@ -1,4 +1,4 @@
-"""A hive with nothing open beside it, its keeper running as it does at night, and a person in the middle of something."""
+"""A hive with nothing open beside it, a keeper running as it does at night, a person in the middle of something."""
 
 import os
 import subprocess

@@ -1,5 +1,6 @@
-"""A disk that fills while a worker works: the keeper waits and says why; with room again it goes on and nothing is lost."""
+"""A disk that fills while a worker works: the keeper waits and says why; with room again nothing was lost."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ PLAN = """
 convoy: work
 repos: {{app: {{path: {app}}}}}
 tasks:
-  - {{id: A, repo: app, attempts: 1, command: "echo a > a; until [ -e {go} ]; do sleep 0.05; done; echo b > b"}}
+  - {{id: A, repo: app, attempts: 2, command: "echo a > a; until [ -e {go} ]; do sleep 0.05; done; echo b > b"}}
   - {{id: B, repo: app, attempts: 1, after: [A], command: "echo c > c"}}
 """
 
@@ -36,7 +37,8 @@ class SmallDisk:
 
     def start(self) -> None:
         self.shell.hive("init")
-        (self.disk / "hive.toml").write_text(f"[sandbox]\nwrite = ['{self.go.parent}']\n")
+        settings = f"[sandbox]\nwrite = ['{self.go.parent}']\npool = 0\n[keeper]\nheartbeat = '1s'\n"
+        (self.disk / "hive.toml").write_text(settings)
         self.shell.hive("convoy", "submit", self.shell.plan(PLAN.format(app=self.person.path, go=self.go)))
         self.keep()
         self.shell.wait(lambda: any(self.disk.glob(".hive/sandboxes/work/A.1/work/a")))
@@ -85,15 +87,17 @@ def test_what_a_worker_made_on_a_full_disk_lands_once_there_is_room(disk: SmallD
     disk.shell.wait(lambda: disk.states() == ["COMPLETE", "COMPLETE"])
     disk.shell.wait(lambda: "A\tc" in disk.person.changed())
     assert set(disk.person.changed()) >= {"A\ta", "A\tc"}
-    findings = disk.shell.json("doctor")["findings"]
-    assert [finding for finding in findings if finding["level"] == "FAIL"] == []
+    assert list(disk.disk.glob(".hive/runs/**/exit.*")) == [], "no draft stays of an ending that found no room"
+    # A disk this small is worth a warning, and nothing else is wrong.
+    findings = json.loads(disk.shell.hive("doctor", "--json", code=1))["findings"]
+    assert [finding["check"] for finding in findings if finding["level"] != "OK"] == ["disk"]
 
 
 def test_while_the_disk_is_full_keeper_and_status_say_so_in_a_sentence(disk: SmallDisk) -> None:
     disk.fill()
     disk.go.touch()
     disk.wait_told()
-    assert "ledger.db is full. Free some space" in disk.said()
+    assert "ledger.db is full.\nFree some space" in disk.said()
     assert "Traceback" not in disk.said()
     assert disk.said().count("\n") < 20, "it waits longer each time, and does not repeat itself at every pass"
     assert "is full" in disk.shell.hive("status")
@@ -105,11 +109,9 @@ def test_a_keeper_that_is_started_on_a_full_disk_says_so_and_works_when_there_is
     disk.fill()
     disk.go.touch()
     disk.keep()
-    disk.wait_told()
-    assert "is full." in disk.said()
+    assert disk.keeper.wait(20) == 5
+    assert "ledger.db is full.\nFree some space" in disk.said()
     assert "Traceback" not in disk.said()
     disk.filler.unlink()
-    if disk.keeper.poll() is not None:
-        assert disk.keeper.returncode == 5
-        disk.keep()
+    disk.keep()
     disk.shell.wait(lambda: disk.states() == ["COMPLETE", "COMPLETE"])

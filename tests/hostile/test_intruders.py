@@ -1,4 +1,4 @@
-"""Workers that look for what is not theirs: at namespaces, and at landlock, what each kind of task finds and changes."""
+"""Workers that look for what is not theirs, at namespaces and at landlock: what each kind of task finds and changes."""
 
 import json
 import os

@@ -33,7 +33,7 @@ WORKED_ON = (
 )
 REFUSED = {
     "missing": "'{path}' does not appear to be a git repository",
-    "file": "'{path}' does not appear to be a git repository",
+    "file": "invalid gitfile format: {path}",
     "plain": "'{path}' does not appear to be a git repository",
     "empty": "there is no branch main in {path}",
     "shallow": "the history of main in {path} is not whole: is it a shallow clone?",
@@ -44,7 +44,7 @@ REFUSED = {
 }
 NOT_PUBLISHED = {
     "gone": "'{path}' does not appear to be a git repository",
-    "checked-out": "refusing to update checked out branch",
+    "checked-out": "branch is currently checked out",
     "hook": "pre-receive hook declined",
     "prefix": "'refs/heads/hive' exists",
 }
@@ -91,8 +91,8 @@ class Town:
         submodule.git("commit", "--quiet", "-m", "with another inside")
         self.build("lfs").commit({".gitattributes": "*.bin filter=lfs diff=lfs -text\n", "a.bin": POINTER}, "pointers")
         odd = self.build("odd")
-        for name in ODD_NAMES:
-            Path(os.fsdecode(os.path.join(os.fsencode(odd.path), name))).write_text("x")  # noqa: PTH118 - bytes
+        for odd_name in ODD_NAMES:
+            (odd.path / os.fsdecode(odd_name)).write_text("x")
         odd.commit({}, "odd names")
         long = self.build("long")
         deep = long.path.joinpath(*["p" * 250] * 12)

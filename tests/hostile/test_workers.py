@@ -19,8 +19,12 @@ FILL = "i=0; while :; do i=$((i+1)); head -c 500000 /dev/zero > {place}/f$i; don
 DEEP = """python3 -c "import os
 for _ in range(3000): os.mkdir('d'); os.chdir('d')
 open('f', 'w').write('f')" """
-# As many as three times the limit, then long enough for a look at them; what makes no files of its own lands.
-FILL_AND_GO_ON = "for i in $(seq 24); do head -c 500000 /dev/zero > {place}/f$i; done; sleep 2.5; echo x > {made}"
+# Three times the limit, and then long enough for a look at it.
+HOARD = "for i in $(seq 24); do head -c 500000 /dev/zero > {place}/f$i || exit 7; done; sleep 2.5; echo x > hoard-{id}"
+HOARDS = [
+    Deed(f"hoards-{name}", HOARD.format(place=place, id=name), limits=SMALL_DISK)
+    for name, place in {"slash-tmp": "/tmp", "var-tmp": "/var/tmp", "shm": "/dev/shm"}.items()  # noqa: S108
+]
 
 GREEDY = [
     Deed("one-file", "head -c 40000000 /dev/zero > big", TOO_MUCH_DISK, SMALL_DISK),
@@ -28,8 +32,6 @@ GREEDY = [
     Deed("tiny-files", "for i in $(seq 1500); do echo > t$i; done; sleep 20", TOO_MUCH_DISK, SMALL_DISK),
     Deed("home", FILL.format(place="$HOME"), TOO_MUCH_DISK, SMALL_DISK),
     Deed("tmpdir", FILL.format(place="$TMPDIR"), TOO_MUCH_DISK, SMALL_DISK),
-    Deed("slash-tmp", FILL_AND_GO_ON.format(place="/tmp", made="tmp"), TOO_MUCH_DISK, SMALL_DISK),
-    Deed("shared-memory", FILL_AND_GO_ON.format(place="/dev/shm", made="shm"), TOO_MUCH_DISK, SMALL_DISK),
     Deed(
         "bomb",
         "bomb() { bomb | bomb & }; bomb; sleep 20",
@@ -58,6 +60,9 @@ GREEDY = [
     Deed("mute", "exec >&- 2>&-; echo x > mute"),
     Deed("signal", "kill -SEGV $$", "the command ended with exit code 139"),
 ]
+TIMES = "echo x > old; echo y > new; touch -d 1970-01-01T00:00:00Z old README; touch -d 2100-01-01 new"
+NAMES = "echo x > ./-rf; echo x > ./--; printf x > \"$(printf 'a\\nb')\"; printf x > \"$(printf '\\377')\""
+LINKS = "rm README; ln -s /etc/passwd README; ln -s loop loop; ln -s / root"
 SPOILING = [
     Deed(
         "no-tree",
@@ -68,9 +73,7 @@ SPOILING = [
     Deed("no-git", "echo x > no-git; git add no-git; git commit -qm x; rm -rf .git"),
     Deed("shut", "echo x > shut; mkdir closed; echo y > closed/y; chmod 000 shut closed; chmod 000 ."),
     Deed("deep", f"echo x > deep; mkdir well; cd well; {DEEP}"),
-    Deed("times", "echo x > old; echo y > new; touch -d 1970-01-01T00:00:00Z old README; touch -d 2100-01-01 new"),
-    Deed("names", "echo x > ./-rf; echo x > ./--; printf x > \"$(printf 'a\\nb')\"; printf x > \"$(printf '\\377')\""),
-    Deed("links", "rm README; ln -s /etc/passwd README; ln -s loop loop; ln -s / root"),
+    Deed("odd", f"{TIMES}; {NAMES}; {LINKS}"),
     Deed("pipes", "rm piped; mkfifo piped pipe; echo x > pipes"),
     Deed("swapped", "rm swapped; mkdir swapped; echo x > swapped/inside"),
     Deed("daemon", "echo x > daemon; (setsid sh -c 'while :; do echo y >> late; sleep 0.01; done' >/dev/null 2>&1 &)"),
@@ -79,13 +82,19 @@ SPOILING = [
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
-    with play(tmp_path_factory.mktemp("workers"), [*GREEDY, *SPOILING]) as played:
+    with play(tmp_path_factory.mktemp("workers"), [*HOARDS, *GREEDY, *SPOILING]) as played:
         yield played
 
 
 @pytest.mark.parametrize("deed", [*GREEDY, *SPOILING], ids=by_id)
 def test_it_ends_in_words_a_person_understands(played: Played, deed: Deed) -> None:
     assert played.theatre.ending(deed.id) == deed.ends
+
+
+@pytest.mark.parametrize("deed", HOARDS, ids=by_id)
+def test_what_is_written_to_memory_counts_as_disk_or_finds_no_room(played: Played, deed: Deed) -> None:
+    ending = played.theatre.ending(deed.id)
+    assert ending == TOO_MUCH_DISK or ending.endswith("No space left on device")
 
 
 def test_who_behaves_beside_them_lands(played: Played) -> None:
@@ -131,8 +140,12 @@ def test_what_they_made_landed_as_they_left_it(played: Played) -> None:
     assert {line for line in changed if line.startswith("D")} == {"D\tswapped"}
 
 
-@pytest.mark.parametrize(("task", "words"), [("no-git", "its git directory"), ("pipes", "piped"), ("deep", "well/d")])
-def test_what_could_not_be_kept_is_named_from_its_beginning(played: Played, task: str, words: str) -> None:
-    snapshot = next(run for run in played.theatre.runs(task) if run.kind == "snapshot")
-    assert snapshot.reason.startswith("not kept: ")
-    assert words in snapshot.reason
+@pytest.mark.parametrize(("task", "name"), [("no-git", "its git directory"), ("pipes", "piped"), ("deep", "well/d/d")])
+def test_what_could_not_be_kept_is_named(played: Played, task: str, name: str) -> None:
+    said = (played.theatre.hive.places.runs / f"work/{task}.1.snapshot" / "output").read_text()
+    assert f"not kept: {name}" in said
+
+
+def test_the_last_words_of_a_run_are_told_from_their_beginning(played: Played) -> None:
+    snapshot = next(run for run in played.theatre.runs("deep") if run.kind == "snapshot")
+    assert not snapshot.reason.startswith(("d/", "/d"))

@@ -34,7 +34,7 @@ tasks:
   - {id: E, command: exit 9, after: [B], output: out/E.txt}
   - {id: F, repo: app, command: exit 9, attempts: 1}
 """
-FAULTS = ",".join(f"{fault}=0.05" for fault in Fault)
+FAULTS = ",".join(f"{fault}=0.04" for fault in Fault)
 EVERYTHING = """\
 convoy: everything
 repos:
@@ -47,7 +47,7 @@ tasks:
   - {id: B, outputs: [out/b.txt, out/more/], prompt: Write both., after: [A]}
   - {id: C, repo: lib, command: exit 9, paths: [src]}
   - {id: D, repo: lib, prompt: Document., runner: other, paths: ["docs/*.md"], after: [C]}
-  - {id: E, repo: lib, prompt: Correct., paths: [./uv.lock]}
+  - {id: E, repo: lib, prompt: Correct., paths: [./README]}
 """
 
 
@@ -123,6 +123,7 @@ def test_whatever_agents_do_and_whenever_keepers_die_everything_is_done_once(des
 def test_a_plan_with_everything_in_it_is_rehearsed(desk: Desk) -> None:
     desk.git("init", "-q", "-b", "main", "lib", cwd=desk.root)
     (desk.root / "lib" / "uv.lock").write_text("1\n")
+    (desk.root / "lib" / "README").write_text("2\n")
     (desk.root / "lib" / ".gitignore").write_text("made/\n")
     desk.git("add", ".", cwd=desk.root / "lib")
     desk.git("commit", "-q", "-m", "first", cwd=desk.root / "lib")
@@ -135,7 +136,7 @@ def test_a_plan_with_everything_in_it_is_rehearsed(desk: Desk) -> None:
     assert told["convoy"] == "COMPLETE"
     lib, hive = desk.root / "kept" / "repos" / "lib.git", desk.root / "kept" / "hive"
     listed = desk.git("ls-tree", "-r", "--name-only", "hive/main", cwd=lib).split()
-    assert listed == [".gitignore", "docs/D.md", "src/C.txt", "uv.lock"]
+    assert listed == [".gitignore", "README", "docs/D.md", "src/C.txt", "uv.lock"]
     assert [path.read_text() for path in hive.glob(".hive/caches/lib/*/made/log")] == ["once\n"]
     assert sorted(path.name for path in (hive / "out").rglob("*.txt")) == ["B.txt", "b.txt"]
     shutil.rmtree(desk.root / "kept")

@@ -80,6 +80,59 @@ def test_the_file_it_makes_can_be_named(start: Start, tmp_path: Path) -> None:
     assert read(tmp_path, "out/report.md")
 
 
+def test_it_makes_as_many_files_as_are_named(start: Start, tmp_path: Path) -> None:
+    finish(start("--file", "a.txt", "--file", "out/b.txt"))
+    assert read(tmp_path, "a.txt") == read(tmp_path, "out/b.txt")
+
+
+def test_a_bomb_is_as_many_processes_as_asked(start: Start) -> None:
+    process = start(script=[{"bomb": 5}, {"say": "lit"}, "hang"])
+    assert process.stdout is not None
+    process.stdout.readline()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    for pid in children:
+        os.kill(int(pid), signal.SIGKILL)
+    process.kill()
+    assert len(children) == 5
+    finish(process)
+
+
+def test_what_fills_the_disk_does_so_with_many_files(start: Start, tmp_path: Path) -> None:
+    assert finish(start(script=[{"fill": 3 << 20}]))[0] == 0
+    assert [path.stat().st_size for path in (tmp_path / "room").iterdir()] == [1 << 20] * 3
+
+
+def test_it_wrecks_a_sandbox_and_nothing_else(start: Start, tmp_path: Path) -> None:
+    room = tmp_path / "room"
+    for outside in ("", str(tmp_path), str(tmp_path.parent)):
+        finish(start(script=["edit", "wreck"], HIVE_ROOT=outside))
+        assert read(tmp_path, OWN_FILE)
+    (tmp_path / ".hive").mkdir()
+    (tmp_path / ".hive" / "sandboxes").symlink_to(tmp_path)
+    finish(start(script=["wreck"], HIVE_ROOT=str(tmp_path)))
+    assert read(tmp_path, OWN_FILE), "a room elsewhere is none of the hive's"
+    (tmp_path / ".hive" / "sandboxes").unlink()
+    (tmp_path / ".hive" / "sandboxes" / "T.1").mkdir(parents=True)
+    (room / ".git").mkdir()
+    room.rename(tmp_path / ".hive" / "sandboxes" / "T.1" / "work")
+    room.symlink_to(tmp_path / ".hive" / "sandboxes" / "T.1" / "work")
+    finish(start(script=["wreck"], HIVE_ROOT=str(tmp_path)))
+    assert list(room.iterdir()) == []
+
+
+def test_whoever_runs_git_where_a_trap_is_springs_it(start: Start, tmp_path: Path) -> None:
+    room = tmp_path / "room"
+    subprocess.run(("git", "init", "-q", "-b", "main", str(room)), check=True)
+    finish(start("--marks", str(tmp_path / "marks"), script=["edit", "commit", "append", "trap"]))
+    assert not (tmp_path / "canary").exists(), "its own git ran before"
+    for argv in (("git", "status"), ("git", "add", "."), ("git", "checkout", "-q", "-b", "other")):
+        subprocess.run(argv, cwd=room, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    sprung = (tmp_path / "canary").read_text()
+    assert sprung.startswith("work/T-1 1: ")
+    assert "hooks/post-checkout" in sprung, "a hook"
+    assert ".git/canary" in sprung, "a filter, or what is asked about changes"
+
+
 def test_it_commits_in_its_own_clone(start: Start, tmp_path: Path) -> None:
     room = tmp_path / "room"
     subprocess.run(("git", "init", "-q", "-b", "main", str(room)), check=True)

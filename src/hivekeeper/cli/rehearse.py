@@ -1,4 +1,4 @@
-"""`hive rehearse`: any plan with scripted agents, before it costs anything."""
+"""`hive rehearse` and `hive demo`: any plan, or one of our own, with scripted agents, before it costs anything."""
 
 import secrets
 import sys
@@ -10,10 +10,37 @@ import typer
 
 from hivekeeper.cli import render
 from hivekeeper.cli.here import Json
+from hivekeeper.errors import UnavailableError
 from hivekeeper.git.mirror import check_git
 
 if TYPE_CHECKING:
     from hivekeeper.testing.rehearsal import Rehearsal
+
+
+_COLUMNS = {"task": "Task", "status": "Status", "attempts": "Attempts", "began": "Begun", "landed": "Landed"}
+
+
+def demo(
+    *,
+    tasks: Annotated[int, typer.Option(min=4, max=99)] = 15,
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 8,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Every agent begins badly, and three keepers die.")] = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep everything in this new directory.")] = None,
+) -> None:
+    """Show the whole story on a scratch repository: agents fail, a keeper is killed, nothing is lost or done twice."""
+    from hivekeeper.testing.demo import run_demo  # noqa: PLC0415 - only this command needs it
+
+    check_git()
+    rows, wrong, seconds = run_demo(tasks=tasks, workers=workers, keep=keep, chaos=chaos)
+    render.print_table(rows, _COLUMNS)
+    if wrong or any(row["status"] != "COMPLETE" for row in rows):
+        raise UnavailableError(f"The story did not end well ({seconds:.0f} s).", advice="\n".join(wrong))
+    failed = sum(row["attempts"] - 1 for row in rows)
+    killed = "three keepers" if chaos else "one keeper"
+    typer.echo(
+        f"{len(rows)} tasks: nothing lost, nothing done twice; {failed} attempts failed and {killed} killed"
+        f" ({seconds:.0f} s)."
+    )
 
 
 def rehearse(  # noqa: PLR0913 - one option a choice
@@ -51,8 +78,7 @@ def rehearse(  # noqa: PLR0913 - one option a choice
 
 
 def _print(result: "Rehearsal") -> None:
-    columns = {"task": "Task", "status": "Status", "attempts": "Attempts", "began": "Begun", "landed": "Landed"}
-    render.print_table(result.tasks, {**columns, "reason": "Why"} if result.unfinished else columns)
+    render.print_table(result.tasks, {**_COLUMNS, "reason": "Why"} if result.unfinished else _COLUMNS)
     faults = ", ".join(f"{count} {fault}" for fault, count in result.faults.items()) or "none"
     left = f"{len(result.processes_left)} processes left, {len(result.sandboxes_left)} sandboxes left"
     endings = ", ".join(f"{count} by {ending}" for ending, count in result.endings.items()) or "none"

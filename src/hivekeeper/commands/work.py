@@ -1,11 +1,12 @@
 """The runs of an attempt: what each of them is exactly, and what it may touch."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain.attempt import Intend
 from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Order
 from hivekeeper.domain.runner import make_shell_argv
@@ -87,7 +88,8 @@ def _order_setup(places: Places, work: Work, run: str) -> Order:
     argv = make_shell_argv(f'[ -e "$HIVE_READY" ] || {{\n{repo.setup}\n}}')
     environment = make_environment(places, room, HIVE_READY=str(room / "ready"))
     rooms = make_rooms(places, room, str(places.public(repo.name)), str(room / "ready"))
-    return Order(run, "setup", argv, str(room / "work"), environment, work.task.get_limits(), rooms)
+    limits = {**asdict(Limits()), "wall_s": INFRASTRUCTURE_WALL_S}  # a task's own are for its agent
+    return Order(run, "setup", argv, str(room / "work"), environment, limits, rooms)
 
 
 def _order_ours(places: Places, work: Work, step: Intend, boot_id: str) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -110,8 +112,8 @@ def _order_ours(places: Places, work: Work, step: Intend, boot_id: str) -> tuple
         case "stash":
             return orders.keep_setup(room, places.cache(repo.name)), kept
         case "save":
-            ref = orders.save_ref(task.key, number)
-            return orders.save_attempt(mirror, room, ref, step.number, repo.backup), lasting
+            ref = orders.save_ref(task.key, number, step.number)
+            return orders.save_attempt(mirror, room, ref, repo.backup, repo.keep), lasting
         case "backup":
             ref = orders.attempt_ref(task.key, number)
             return orders.push_backup(mirror, str(repo.backup), ref), lasting

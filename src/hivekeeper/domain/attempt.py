@@ -154,7 +154,7 @@ def decide_start(previous: AttemptRow | None, runs: Sequence[RunRow], kept: str 
     agents = [run for run in runs if run.kind == "agent"]
     if previous is None or previous.start is not None or not agents or agents[-1].succeeded:
         return None
-    return kept
+    return None if agents[-1].ended_by == "disk" else kept  # there was more of it than a worker may have
 
 
 def describe_ending(run: RunRow) -> str:

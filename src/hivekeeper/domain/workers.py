@@ -1,6 +1,6 @@
 """What a worker is doing, in a word, and how long those at work will need for what is left.
 
-A worker is one attempt from its dispatch to its verdict. It is never idle: who has no task is gone.
+A worker is one attempt from its dispatch until its room is removed. It is never idle: who has no task is gone.
 """
 
 import json
@@ -20,6 +20,7 @@ class WorkerState(StrEnum):
     """What a worker is doing; told from the tables and a look at the world each time, and kept nowhere."""
 
     SANDBOX = "making its sandbox"
+    SETUP = "setting up"
     STARTING = "starting"
     WORKING = "working"
     STALLED = "stalled"
@@ -30,6 +31,7 @@ class WorkerState(StrEnum):
     QUEUED = "in the merge queue"
     VERIFYING = "in the merge queue: verifying"
     LANDING = "in the merge queue: landing"
+    CLEANUP = "cleaning up"
 
 
 def decide_worker(run: RunRow | None, look: Look | None, merge: MergeRow | None, silent_s: float | None) -> WorkerState:
@@ -46,7 +48,9 @@ def decide_worker(run: RunRow | None, look: Look | None, merge: MergeRow | None,
     match run.kind:
         case "sandbox":
             return WorkerState.SANDBOX
-        case "snapshot":
+        case "setup" | "stash":
+            return WorkerState.SETUP
+        case "snapshot" | "backup":
             return WorkerState.KEEPING
         case _ if run.state is RunState.INTENDED:
             return WorkerState.STARTING

@@ -54,9 +54,9 @@ def attempt_ref(task: str, attempt: int) -> str:
     return f"refs/hive/attempts/{task}/{attempt}"
 
 
-def save_ref(task: str, attempt: int) -> str:
-    """Name what was kept of an attempt while it worked, in the mirror; a number follows."""
-    return f"refs/hive/saves/{task}/{attempt}"
+def save_ref(task: str, attempt: int, number: int | None = None) -> str:
+    """Name what was kept of an attempt while it worked, in the mirror: one time, or all of them."""
+    return f"refs/hive/saves/{task}/{attempt}" + (f"/{number:06}" if number else "")
 
 
 def rest_ref(task: str, attempt: int) -> str:
@@ -101,9 +101,9 @@ def snapshot_attempt(mirror: Path, room: Path, ref: str, rest: str, keep: tuple[
     return _script("snapshot_attempt", mirror, room, ref, rest, sys.executable, str(LARGEST_REST), *keep)
 
 
-def save_attempt(mirror: Path, room: Path, ref: str, number: int, backup: str | None) -> Argv:
+def save_attempt(mirror: Path, room: Path, ref: str, backup: str | None, keep: tuple[str, ...] = ()) -> Argv:
     """Keep what a worker has made so far, if that is more than last time, here and in a second repository."""
-    return _script("save_attempt", mirror, room, ref, f"{number:06}", sys.executable, backup or "")
+    return _script("save_attempt", mirror, room, *ref.rsplit("/", 1), sys.executable, backup or "", *keep)
 
 
 def push_backup(mirror: Path, backup: str, ref: str) -> Argv:

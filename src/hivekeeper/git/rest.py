@@ -50,9 +50,9 @@ def _is_plain(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() or entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
 
 
-def print_specs(top: str) -> None:
-    """Write pathspecs for everything but what is nested, and remove pipes that git would wait at for ever."""
-    specs = ["."]
+def print_specs(top: str, *rebuilt: str) -> None:
+    """Write pathspecs for everything but what is nested or rebuilt; remove pipes that git would wait at for ever."""
+    specs = [".", *(f":(exclude,literal){path}" for path in rebuilt)]
     for path, entries in walk(top):
         if path and any(entry.name == ".git" for entry in entries):
             specs.append(f":(exclude,literal){path}")
@@ -156,8 +156,8 @@ def _say(name: str, problem: str, to: TextIO | None = None) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["specs", top]:
-            print_specs(top)
+        case ["specs", top, *rebuilt]:
+            print_specs(top, *rebuilt)
         case ["tip", git, alternates]:
             print(find_tip(git, alternates) or "")
         case ["pack", top, listed, target, largest, *rebuilt]:

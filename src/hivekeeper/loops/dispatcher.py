@@ -130,7 +130,11 @@ class Dispatcher:
             leaving = sum(not isinstance(action, a.Intend | EndRuns) for _, action in decisions)
             free = 0 if self._leaving_since else self._settings.workers - len(working) + leaving
             ready = queries.list_ready_tasks(connection, free) if free > 0 else []
-            starts = {task.key: self._choose_start(connection, task) for task in ready if task.attempts and task.repo}
+            starts = {
+                task.key: self._choose_start(connection, task, repos[task.repo])
+                for task in ready
+                if task.attempts and task.repo
+            }
             prompts = {key: self._write_prompt(connection, key) for key in self._list_prompted(decisions)}
         if not decisions and not ready:
             return {}
@@ -203,15 +207,17 @@ class Dispatcher:
         """
         return (self._places.runs / attempt_run_id(task.key, attempt.number, "agent") / "claim").exists()
 
-    def _choose_start(self, connection: Connection, task: TaskRow) -> str | None:
+    def _choose_start(self, connection: Connection, task: TaskRow, repo: RepoRow) -> str | None:
         """Choose what an attempt goes on from: what its predecessor left at its end, or else when it was last saved."""
-        assert task.repo is not None
         attempts = queries.list_attempts_of_task(connection, task.key)
         runs = queries.list_runs_of_attempt(connection, task.key, task.attempts)
-        mirror = Mirror(self._places.mirror(task.repo))
+        mirror = Mirror(self._places.mirror(repo.name))
         left = mirror.find_commit(orders.attempt_ref(task.key, task.attempts))
         saved = list(list_refs(mirror.path, orders.save_ref(task.key, task.attempts)).values()) if left is None else []
-        return a.decide_start(attempts[-1] if attempts else None, runs, left or (saved[-1] if saved else None))
+        kept = left or (saved[-1] if saved else None)
+        if kept and mirror.find_merge_base(kept, orders.integration_ref(repo.branch)) is None:
+            kept = None  # its git directory was gone: what is not there may be deleted, or never have been looked at
+        return a.decide_start(attempts[-1] if attempts else None, runs, kept)
 
     def _list_prompted(self, decisions: Sequence[Decision]) -> list[str]:
         agents = (work for work, action in decisions if isinstance(action, a.Intend) and action.kind == "agent")

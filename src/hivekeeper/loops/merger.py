@@ -273,7 +273,7 @@ def _cancel(fact: Facts) -> Withdraw | EndRuns | None:
 
 
 def _message(fact: Facts) -> str:
-    title = fact.task.title or fact.task.command.strip().splitlines()[0]
+    title = fact.task.title or (fact.task.command.strip() or fact.task.id).splitlines()[0]
     trailers = {
         "Hive-Task": fact.task.id,
         "Hive-Convoy": fact.task.convoy,

@@ -83,6 +83,7 @@ def _sync(path: str) -> None:
 
 def main(work: str, kept: str, target: str, *outputs: str) -> int:
     """Collect; tell how it went."""
+    outputs = tuple(os.path.normpath(output) for output in outputs)
     problems = {output: find_problem(work, output) for output in outputs}
     wrong = [problem for problem in problems.values() if problem]
     place = kept if wrong or not target else target

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,16 @@ from typing import Any
 
 from hivekeeper.errors import UnavailableError
 from hivekeeper.testing.history import check_history, read_history
-from hivekeeper.testing.scratch import count_tasks, describe_walls, find_walls, git, start_hive, write_settings
+from hivekeeper.testing.scratch import (
+    count_tasks,
+    describe_walls,
+    find_walls,
+    git,
+    make_directory,
+    read_lines,
+    start_hive,
+    write_settings,
+)
 from hivekeeper.testing.scripted import Fault
 
 _DEADLINE_S = 55.0
@@ -37,11 +45,11 @@ def run_demo(
     With `chaos` every agent begins badly, each in another way, and three keepers are killed.
     """
     started = time.monotonic()
-    directory = (keep or Path(tempfile.mkdtemp(prefix="hive-demo-"))).resolve()
+    directory = make_directory(keep, "demo")
     hive, signs = directory / "hive", directory / "signs"
     try:
         for place in (hive, signs):
-            place.mkdir(parents=True)
+            place.mkdir()
         marks = signs / "marks"
         marks.touch()
         repository = _make_repository(directory / "shop")
@@ -57,7 +65,7 @@ def run_demo(
         start_hive(hive, "run", "plan.yaml", "--workers", str(workers)).wait(_DEADLINE_S)
         _say("\n$ git log --oneline hive/main")
         _say(git("-C", str(repository), "log", "--oneline", "hive/main"))
-        history = read_history(hive, marks=marks.read_text().splitlines(), acknowledged=["submitted shop"])
+        history = read_history(hive, marks=read_lines(marks), acknowledged=["submitted shop"])
         rows = count_tasks(history)
         wrong = [*map(str, check_history(history)), *_look_around(rows, signs)]
         return rows, wrong, time.monotonic() - started
@@ -79,12 +87,11 @@ def _keep_and_kill(hive: Path, repository: Path, workers: int, *, until: int) ->
 def _look_around(rows: list[dict[str, Any]], signs: Path) -> Iterator[str]:
     """Find what the judge of histories does not look at."""
     yield from (f"{row['task']} has no mark of an agent" for row in rows if row["began"] < 1)
-    if (signs / "canary").exists():
-        yield f"a trap has sprung: {(signs / 'canary').read_text()}"
+    yield from (f"a trap has sprung: {line}" for line in read_lines(signs / "canary"))
 
 
 def _plan(repository: Path, marks: Path, faults: list[Fault | None]) -> str:
-    limits = f"silence: {_SILENT_S}s, processes: 32, disk: 16MiB, output_limit: 1MiB"
+    limits = f"silence: {_SILENT_S}s, processes: 32, disk: 4MiB, output_limit: 1MiB"
     lines = [
         "convoy: shop",
         "repos:",

@@ -21,7 +21,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +41,15 @@ from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson, create_ledger, open_ledger, read_head
 from hivekeeper.testing.history import History, Key, check_history, read_history
-from hivekeeper.testing.scratch import count_tasks, find_walls, git, start_hive, write_settings
+from hivekeeper.testing.scratch import (
+    count_tasks,
+    find_walls,
+    git,
+    make_directory,
+    read_lines,
+    start_hive,
+    write_settings,
+)
 from hivekeeper.testing.scripted import HARMLESS, LAST_FAULTY_ATTEMPT, LEFT_BY_TRAPS, Fault, Rates, choose_fault
 
 DEFAULT_FAULTS = (
@@ -50,7 +57,7 @@ DEFAULT_FAULTS = (
     ",bomb=0.05,fill=0.05,vandal=0.05,trap=0.05"
 )
 
-_LIMITS = Limits(wall_s=20.0, silence_s=2.0, output_bytes=1 << 20, processes=32, disk_bytes=16 << 20, grace_s=1.0)
+_LIMITS = Limits(wall_s=20.0, silence_s=2.0, output_bytes=1 << 20, processes=32, disk_bytes=4 << 20, grace_s=1.0)
 _SETUP_SILENCE_S = 30.0  # a setup is held to the limits of its task, and is the person's own
 _THEIR_OWN = ("setup", "gate", "accept")
 # The first that has no fault may still be unlucky: a busy machine can keep an agent silent for too long.
@@ -110,7 +117,7 @@ def rehearse_plan(plan: PlanSpec, settings: Settings, out: TextIO) -> Rehearsal:
     ]
     if problems:
         raise InputError("\n".join(problems), advice="Nothing was rehearsed.")
-    directory = _make_directory(settings.keep)
+    directory = make_directory(settings.keep, "rehearsal")
     is_kept = settings.keep is not None
     try:
         scene = _Scene(directory, plan, settings, out)
@@ -123,18 +130,6 @@ def rehearse_plan(plan: PlanSpec, settings: Settings, out: TextIO) -> Rehearsal:
     finally:
         if not is_kept:
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def _make_directory(keep: Path | None) -> Path:
-    if keep is None:
-        return Path(tempfile.mkdtemp(prefix="hive-rehearsal-"))
-    try:
-        keep.mkdir(parents=True, exist_ok=True)
-        if any(keep.iterdir()):
-            raise InputError(f"{keep} is not empty.", advice="Name a directory that is not there yet.")
-    except OSError as error:
-        raise UnavailableError(f"A rehearsal cannot be kept in {keep}: {error.strerror}.") from None
-    return keep.resolve()
 
 
 class _Scene:
@@ -272,7 +267,7 @@ class _Scene:
         self._trouble.append(f"the keeper did not stop within {_PATIENCE_S:g} s of being asked to")
 
     def _have_begun(self, agents: int) -> bool:
-        return len(self._read_marks()) >= agents or self._is_over()
+        return len(read_lines(self._marks)) >= agents or self._is_over()
 
     def _is_over(self) -> bool:
         """Tell whether the convoy has ended and everything that follows from it is done."""
@@ -284,9 +279,6 @@ class _Scene:
             return False
         published = all(repo.published == repo.integration or repo.publish_problem for repo in repos)
         return published and not self._list_sandboxes()
-
-    def _read_marks(self) -> list[str]:
-        return self._marks.read_text().splitlines()
 
     def _list_sandboxes(self) -> list[str]:
         found = (path for room in ("sandboxes/*/*", "gates/*/*", "pool/*") for path in self._places.hive.glob(room))
@@ -306,7 +298,7 @@ class _Scene:
 
     def _judge(self) -> Rehearsal:
         told = [f"submitted {self._plan.convoy}"]
-        history = read_history(self._places.root, marks=self._read_marks(), acknowledged=told)
+        history = read_history(self._places.root, marks=read_lines(self._marks), acknowledged=told)
         faults = choose_all(history, self._settings)
         reasons = {task.id: task.reason for task in history.tasks if task.state is not TaskState.COMPLETE}
         with self._ledger.read() as connection:
@@ -360,11 +352,6 @@ def _list_sizes(repository: Path, branch: str) -> dict[str, int]:
     listed = ("ls-tree", "-r", "-z", "--format=%(objectsize) %(path)", f"refs/heads/{branch}")
     pairs = (line.split(" ", 1) for line in git("--git-dir", str(repository), *listed).split("\0") if line)
     return {path: int(size) if size.isdecimal() else 0 for size, path in pairs}
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read a file that is there only if somebody had something to say."""
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def choose_files(task: TaskSpec, there: Mapping[str, int]) -> list[str]:

@@ -4,15 +4,35 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
 
 from hivekeeper.config.values import FILE_NAME
+from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.keeper.keeper import find_hive_walls, open_hive
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.walls import Level, Walls
 from hivekeeper.testing.history import History
+
+
+def make_directory(keep: Path | None, what: str) -> Path:
+    """Make a directory to play in: the one to keep everything in, or one of its own."""
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix=f"hive-{what}-")).resolve()
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise InputError(f"{keep} is not empty.", advice="Name a directory that is not there yet.")
+    except OSError as error:
+        raise UnavailableError(f"A {what} cannot be kept in {keep}: {error.strerror}.") from None
+    return keep.resolve()
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read a file that is there only if somebody had something to say."""
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def write_settings(root: Path, signs: Path) -> None:

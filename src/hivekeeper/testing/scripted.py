@@ -357,7 +357,7 @@ STEPS: dict[Verb, tuple[Callable[[Agent, Any], None], Argument]] = {
     Verb.DIE: (_die, None),
     Verb.HANG: (_hang, None),
     Verb.BOMB: (_bomb, 64.0),
-    Verb.FILL: (_fill, 32.0 * 1024 * 1024),
+    Verb.FILL: (_fill, 8.0 * 1024 * 1024),
     Verb.WRECK: (_wreck, None),
     Verb.TRAP: (_trap, ""),
 }

@@ -9,7 +9,7 @@ from hivekeeper.clock import to_seconds
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RunRow, TaskRow
 from hivekeeper.domain.run import Claim, Ended, Look
 from hivekeeper.domain.states import AttemptState, RunState
-from hivekeeper.domain.workers import decide_worker
+from hivekeeper.domain.workers import WorkerState, decide_worker
 from hivekeeper.errors import InputError
 from hivekeeper.runs.local import Runs, open_output
 from hivekeeper.store import queries
@@ -17,18 +17,20 @@ from hivekeeper.store.database import Connection
 from hivekeeper.views.convoys import list_attempts
 from hivekeeper.views.tasks import get_task
 
+_MOST_CLEANUPS = 100
 _AT_WORK = (AttemptState.WORKING, AttemptState.SUBMITTED)
 
 
 def list_workers(connection: Connection, runs: Runs, outputs: Path, *, now: str) -> list[dict[str, Any]]:
     """List the workers at work, longest first, each with a look at its present run; `outputs` is where runs speak."""
     merges = {(entry.task, entry.attempt): entry for entry in queries.list_open_merges(connection)}
-    shown = []
+    shown = [_show_cleanup(attempt, now) for attempt in queries.list_removable_sandboxes(connection, _MOST_CLEANUPS)]
     for state in _AT_WORK:
         of_attempts = queries.list_runs_of_open_attempts(connection, state)
         for attempt, task in queries.list_open_attempts(connection, state):
             key = (attempt.task, attempt.number)
-            run = next((run for run in reversed(of_attempts.get(key, [])) if run.is_open), None)
+            under_way = (run for run in reversed(of_attempts.get(key, [])) if run.is_open and run.kind != "save")
+            run = next(under_way, None)
             look = runs.look(run.id, find_claim(run)) if run else None
             said_at_s, size = _listen(run, outputs) if run else (None, None)
             silent_s = None if said_at_s is None else max(0.0, to_seconds(now) - said_at_s)
@@ -50,6 +52,24 @@ def list_workers(connection: Connection, runs: Runs, outputs: Path, *, now: str)
                 }
             )
     return sorted(shown, key=lambda row: (row["started_at"], row["task"]))
+
+
+def _show_cleanup(attempt: AttemptRow, now: str) -> dict[str, Any]:
+    since = attempt.ended_at or attempt.started_at
+    return {
+        "worker": attempt.worker,
+        "task": attempt.task,
+        "title": "",
+        "attempt": attempt.number,
+        "state": WorkerState.CLEANUP.value,
+        "since": since,
+        "for_s": max(0.0, to_seconds(now) - to_seconds(since)),
+        "silent_s": None,
+        "run": None,
+        "pid": None,
+        "output_bytes": None,
+        "started_at": attempt.started_at,
+    }
 
 
 def _find_begin(run: RunRow | None, look: Look | None, merge: MergeRow | None, runs: Sequence[RunRow]) -> str | None:

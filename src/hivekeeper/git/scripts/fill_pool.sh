@@ -1,8 +1,8 @@
 # Prepare a clone that nobody has used; it is one of this boot, because nothing of it is synced to disk.
 public=$1 branch=$2 directory=$3
-. "$(dirname -- "$0")/clone.sh"
+. "${0%/*}/clone.sh"
 [ ! -d "$directory" ] || exit 0
 rm -rf -- "$directory.new"
-mkdir -p -- "$(dirname -- "$directory")"
+mkdir -p -- "${directory%/*}"
 lay_out "$public" "$branch" "$directory.new"
 mv -T -- "$directory.new" "$directory"

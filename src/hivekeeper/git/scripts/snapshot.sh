@@ -1,34 +1,41 @@
-# keep_tree ROOM PYTHON: bring what a worker made into the mirror ($GIT_DIR), its commits and what it left uncommitted,
+# keep_tree ROOM PYTHON [KEEP...]: bring what a worker made into the mirror ($GIT_DIR), its commits and what it left uncommitted,
 # as `$commit`. Git runs with the mirror's own configuration; the worker's tree is only read, whatever it made of it.
 keep_tree() {
-  clone=$1/work
+  clone=$1/work room=$1 python=$2
+  shift 2
   [ -d "$clone" ] && [ ! -L "$clone" ] || { echo "its sandbox is gone" >&2; exit 1; }
   rm -f -- "$GIT_INDEX_FILE" "$GIT_INDEX_FILE.lock"
-  head=$(cat -- "$1/base")
+  head=$(cat -- "$room/base") orphan=
   if [ -d "$clone/.git" ] && [ ! -L "$clone/.git" ] &&
-    found=$("$2" -I -S "$scripts/../rest.py" tip "$clone/.git" "$1/alternates") && [ -n "$found" ] &&
+    found=$("$python" -I -S "$scripts/../rest.py" tip "$clone/.git" "$room/alternates") && [ -n "$found" ] &&
     fetch_tip "$GIT_INDEX_FILE.tip" "$clone/.git/objects" "$found"; then
     head=$found
   else
     echo "not kept: its git directory, which cannot be read"
+    orphan=1
   fi
   git -C "$clone" --work-tree=. read-tree "$head"
-  "$2" -I -S "$scripts/../rest.py" specs "$clone" >"$GIT_INDEX_FILE.paths"
+  "$python" -I -S "$scripts/../rest.py" specs "$clone" "$@" >"$GIT_INDEX_FILE.paths"
   git -C "$clone" --work-tree=. -c advice.addIgnoredFile=false add --all --ignore-errors --pathspec-file-nul \
     --pathspec-from-file="$GIT_INDEX_FILE.paths" 2>/dev/null || add_each "$clone"
   tree=$(git write-tree)
   commit=$head
-  if [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
+  if [ -n "$orphan" ]; then # without its history it is kept, but neither lands nor is gone on from
+    commit=$(git commit-tree -m "What the worker left without its history" "$tree")
+  elif [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
     commit=$(git commit-tree -p "$head" -m "What the worker left uncommitted" "$tree")
   fi
 }
 
 # fetch_tip DIRECTORY OBJECTS COMMIT: by way of a repository of our own that borrows the worker's objects, so that nothing
-# else of its git directory is looked at, and every object that comes is checked.
+# else of its git directory is looked at, and every object that comes is checked. It borrows those of the public
+# repository too, where that is now: the hive may have been moved since the clone was made.
 fetch_tip() {
   rm -rf -- "$1"
   git init --quiet --bare --template= -- "$1" &&
     echo "$2" >"$1/objects/info/alternates" &&
+    (cd -- "$GIT_DIR/objects" && [ ! -e info/alternates ] || { cd -- "$(cat info/alternates)" && pwd; }) \
+      >>"$1/objects/info/alternates" &&
     git --git-dir="$1" update-ref refs/heads/tip "$3" 2>/dev/null &&
     git fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$1" "$3"
 }

@@ -5,7 +5,7 @@ shift 6
 scripts=$(dirname -- "$0")
 . "$scripts/settle.sh"
 . "$scripts/snapshot.sh"
-keep_tree "$room" "$python"
+keep_tree "$room" "$python" "$@"
 git -C "$room/work" --work-tree=. ls-files -z --others --ignored --exclude-standard --directory >"$room/ignored"
 git -C "$room/work" --work-tree=. ls-files -z --others --modified --exclude-standard >>"$room/ignored" # what it could not add
 "$python" -I "$scripts/../rest.py" pack "$room/work" "$room/ignored" "$room/rest.tar" "$largest" "$@"
