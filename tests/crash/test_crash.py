@@ -12,8 +12,8 @@ from tests.crash.scenarios import SCENARIOS
 
 # Of each scenario so many points, all in a soak. With a repository a point takes real git to recover, and a git that
 # is struck costs a whole life of a task around it.
-MOST_POINTS, MOST_WITH_GIT, MOST_IN_GIT = 130, 60, 25
-DOUBLES, ERRORS = 160, 120
+MOST_POINTS, MOST_WITH_GIT, MOST_IN_GIT = 165, 35, 16
+DOUBLES, ERRORS = 110, 90
 LEAST_POINTS = 2000
 # A point may be missed when a run takes another course under load; more than a few would be no proof.
 MOST_MISSED = 0.02

@@ -26,7 +26,6 @@ for key in core.fsmonitor core.sshCommand core.alternateRefsCommand core.gitProx
     protocol.ext.allow trace2.eventTarget; do git config $key $canary; done
 git config filter.evil.required true; git config core.hooksPath $PWD/.git/hooks; git config core.worktree /etc
 git config include.path included; git config 'includeIf.gitdir:/.path' included
-mkdir -p .git/objects/info; printf '/etc\\n{source}/.git/objects\\n' >> .git/objects/info/alternates
 cp .git/config $HOME/.gitconfig; mkdir -p $HOME/.config/git; cp .git/config $HOME/.config/git/config
 """
 
@@ -35,6 +34,7 @@ def commit(name: str) -> str:
     return f"echo x > {name} && git add {name} && git commit -qm {name}"
 
 
+# So it ends too when nobody can say what its history was: that is kept, but does not land.
 SHARES_NOTHING = "what it made shares no history with the integration branch"
 DEEDS = [
     Deed("amends", f"git commit -q --amend -m other; {commit('amends')}"),
@@ -49,10 +49,11 @@ DEEDS = [
     Deed("modules", "printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = --upload-pack=touch\\n' > .gitmodules"),
     Deed("replaces", f"git replace HEAD $(git commit-tree -m x HEAD^{{tree}}); {commit('replaces')}"),
     Deed("shallow", f"git rev-parse HEAD > .git/shallow; {commit('shallow')}"),
-    Deed("headless", "echo 'ref: refs/heads/../../../../../etc/passwd' > .git/HEAD; echo x > headless"),
-    Deed("refless", "rm -rf .git/refs .git/packed-refs; mkdir .git/refs; echo x > refless"),
+    Deed("headless", "echo 'ref: refs/heads/../../../../../etc/passwd' > .git/HEAD; echo x > headless", SHARES_NOTHING),
+    Deed("refless", "rm -rf .git/refs .git/packed-refs; mkdir .git/refs; echo x > refless", SHARES_NOTHING),
     Deed("locks", "touch .git/index.lock .git/HEAD.lock .git/refs/heads/main.lock; echo x > locks"),
-    Deed("moved", 'mv .git $TMPDIR/moved; echo "gitdir: $TMPDIR/moved" > .git; echo x > moved'),
+    Deed("moved", 'mv .git $TMPDIR/moved; echo "gitdir: $TMPDIR/moved" > .git; echo x > moved', SHARES_NOTHING),
+    Deed("borrows", f"echo /etc >> .git/objects/info/alternates; {commit('borrows')}", SHARES_NOTHING),
     Deed(
         "impossible",
         "b=$(echo x | git hash-object -w --stdin); t=$(printf '100644 blob %s\\t.git\\n' $b | git mktree); "
@@ -71,7 +72,7 @@ DEEDS = [
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     directory = tmp_path_factory.mktemp("git")
     # The canary is told to leave its sign beside the hive, which only who is outside of the walls can.
-    plants = PLANTS.format(fired=directory / "fired", source=directory / "app")
+    plants = PLANTS.format(fired=directory / "fired")
     planted = [
         Deed("plants", f"{plants} echo x > plants"),
         Deed("plants-fails", f"{plants} echo x > p; exit 1", "exit"),
@@ -85,6 +86,8 @@ def test_it_ends_as_it_should(played: Played, deed: Deed) -> None:
     assert played.theatre.ending(deed.id) == deed.ends
     if not deed.ends:
         assert f"A\t{deed.id}" in played.person.changed() or deed.id == "modules"
+    elif deed.ends == SHARES_NOTHING:
+        assert played.show(deed.id, deed.id) == "x", "it is kept"
 
 
 def test_nothing_that_was_planted_runs_outside_of_the_walls(played: Played) -> None:

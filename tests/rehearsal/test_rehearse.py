@@ -29,10 +29,9 @@ repos:
 tasks:
   - {id: A, repo: app, command: exit 9}
   - {id: B, repo: app, command: exit 9, verify: test -s rehearsed/B.txt}
-  - {id: C, repo: app, command: exit 9, after: [A]}
+  - {id: C, repo: app, command: exit 9, after: [A], attempts: 1}
   - {id: D, repo: app, command: exit 9, after: [A, B], priority: 5}
   - {id: E, command: exit 9, after: [B], output: out/E.txt}
-  - {id: F, repo: app, command: exit 9, attempts: 1}
 """
 FAULTS = ",".join(f"{fault}=0.04" for fault in Fault)
 EVERYTHING = """\
@@ -111,8 +110,8 @@ def test_whatever_agents_do_and_whenever_keepers_die_everything_is_done_once(des
     for seed, process in played.items():
         told = json.loads(desk.finish(process)[0])
         assert (told["violations"], told["processes_left"], told["sandboxes_left"]) == ([], [], [])
-        assert [(task["task"], task["status"]) for task in told["tasks"]] == [(name, "COMPLETE") for name in "ABCDEF"]
-        assert [task["landed"] for task in told["tasks"]] == [1, 1, 1, 1, 0, 1]
+        assert [(task["task"], task["status"]) for task in told["tasks"]] == [(name, "COMPLETE") for name in "ABCDE"]
+        assert [task["landed"] for task in told["tasks"]] == [1, 1, 1, 1, 0]
         assert all(task["began"] == task["attempts"] for task in told["tasks"])
         assert told["keepers_killed"] == 1 + seed % 2
         TALLY.update({"rehearsals": 1, "rehearsed faults": sum(told["faults"].values())})
@@ -173,7 +172,7 @@ def test_whoever_takes_too_much_is_ended_by_that_very_limit(desk: Desk, fault: F
 def test_what_an_agent_does_to_its_own_sandbox_harms_nobody(desk: Desk, fault: Fault) -> None:
     told = desk.json("plan.yaml", "--faults", f"{fault}=1", "--kills", "0")
     assert (told["violations"], told["processes_left"], told["sandboxes_left"]) == ([], [], [])
-    assert [task["attempts"] for task in told["tasks"]] == [1 if fault in HARMLESS else 4] * 6
+    assert [task["attempts"] for task in told["tasks"]] == [1 if fault in HARMLESS else 4] * 5
 
 
 @pytest.mark.parametrize(
@@ -226,9 +225,9 @@ def test_a_person_is_told_what_is_done_and_how_it_went(desk: Desk) -> None:
     said = desk.rehearse("plan.yaml", "--faults", "none", "--kills", "0", "--keep", "kept", "--seed", "1")
     assert "Nothing of yours is touched, and its commands are not run." in said
     assert "convoy shop is complete" in said, "the keeper's own lines"
-    assert "6 tasks, 6 attempts" in said
+    assert "5 tasks, 5 attempts" in said
     assert "Faults: none. Keepers killed: 0. Walls: " in said
-    assert "Agents ended: 6 by exit." in said
+    assert "Agents ended: 5 by exit." in said
     assert "0 violations, 0 processes left, 0 sandboxes left." in said
     assert f"Everything is kept in {desk.root / 'kept'}." in said
     assert "hive/main" in desk.git("branch", "--list", cwd=desk.root / "kept" / "repos" / "app.git")
