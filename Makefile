@@ -50,7 +50,7 @@ check-shape: .venv
 	@said=$$($(BIN)/pytest tests/architecture 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 bench: .venv .tools
-	@$(BIN)/hive bench ledger --at-once 32
+	@$(BIN)/hive bench ledger --at-once 32; ledger=$$?; $(BIN)/hive bench workers && exit $$ledger
 
 format: .venv
 	@$(BIN)/ruff check --quiet --fix-only

@@ -37,7 +37,7 @@ REFUSED = {
     "plain": "'{path}' does not appear to be a git repository",
     "empty": "there is no branch main in {path}",
     "shallow": "the history of main in {path} is not whole: is it a shallow clone?",
-    "corrupt": "aborting due to possible repository corruption on the remote side",
+    "corrupt": "fatal: ",  # which of its complaints comes last is up to git
     "closed": "Failed to connect to 127.0.0.1",
     "program": "transport 'ext' not allowed",
     "sha256": "sha256",

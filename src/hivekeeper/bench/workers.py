@@ -18,6 +18,7 @@ from hivekeeper.bench import Figure
 from hivekeeper.bench.ledger import BENCHED_BY, Say
 from hivekeeper.clock import SystemClock, to_seconds
 from hivekeeper.commands.plans import submit_plan
+from hivekeeper.config.values import FILE_NAME
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import RunRow
@@ -63,9 +64,8 @@ def run_all(
         source = _make_repository(root / "app", files)
         say("sandboxes and worktrees …")
         yield from measure_sandboxes(root / "sandboxes", source)
-        for pool in (POOL, 0):
-            say(f"{tasks} tasks one after another, {pool} clones ready …")
-            yield measure_dispatch(root / f"pool-{pool}", source, tasks, pool)
+        say(f"{tasks} tasks one after another, cold, and {tasks} from the pool …")
+        yield from measure_dispatch(root / "dispatch", source, tasks)
         say(f"{workers} workers for {seconds:g} s …")
         yield from measure_crowd(root / "crowd", _make_repository(root / "small", SMALL), workers, seconds)
 
@@ -95,25 +95,38 @@ def measure_sandboxes(root: Path, source: Path) -> Iterator[Figure]:
         yield Figure(f"{name} / git worktree add", ratio, "ratio", "≤ 1.00", ratio <= 1.0, detail)
 
 
-def measure_dispatch(root: Path, source: Path, tasks: int, pool: int) -> Figure:
-    """Dispatch one task after another, each when all is quiet and the pool full; time each to its agent's start."""
-    steps = []
-    with _keep(root, f"[sandbox]\npool = {pool}\n", workers=2) as hive:
+def measure_dispatch(root: Path, source: Path, tasks: int) -> Iterator[Figure]:
+    """Time tasks to their agent's start, without a pool and with one; each lands, so that clones made ahead are old."""
+    with _keep(root, "[sandbox]\npool = 0\n", workers=2) as hive:
         # The pool is filled for tasks that wait. These wait for one that never ends.
         held = tuple(TaskSpec(f"t{number}", SLEEP, "app", after=("hold",)) for number in range(POOL))
         hive.submit("held", TaskSpec("hold", SLEEP), *held, source=source)
-        for number in range(tasks):
-            hive.wait("a full pool", lambda: hive.count_ready() == pool and _is_quiet(hive))
-            hive.submit(f"c{number}", TaskSpec("t", f"echo begun | tee new-{number}", "app"))
-            hive.wait("a task done", lambda key=f"c{number}/t": _is_done(hive, key))  # type: ignore[misc]  # bound now
-            steps.append(hive.list_steps(f"c{number}/t"))
-    to_agent = [(moments[3] - moments[0]) * 1000 for moments in steps]
-    p50, p90 = statistics.median(to_agent), statistics.quantiles(to_agent, n=10, method="inclusive")[8]
-    spans = zip(*([after - before for before, after in pairwise(moments)] for moments in steps), strict=True)
-    said = ", ".join(f"{name} {statistics.median(span) * 1000:.0f}" for name, span in zip(_STEPS, spans, strict=True))
-    name = f"dispatch to agent running, {'from the pool' if pool else 'cold'}, p50"
-    goal, reached = ("< 200", p50 < 200) if pool else ("none", True)
-    return Figure(name, p50, "ms", goal, reached, f"p90 {p90:.0f}; medians: {said} ms")
+        steps = [_dispatch(hive, f"cold-{number}", 0) for number in range(tasks)]
+        name, p50, detail = _sum_up("cold", steps)
+        yield Figure(name, p50, "ms", "none", reached=True, detail=detail)
+        hive.keeper.kill()
+        hive.keeper.wait()
+        hive.start(f"[sandbox]\npool = {POOL}\n")
+        steps = [_dispatch(hive, f"pool-{number}", POOL) for number in range(tasks)]
+        name, p50, detail = _sum_up("from the pool", steps)
+        yield Figure(name, p50, "ms", "< 200", p50 < 200, detail)
+
+
+def _dispatch(hive: "_Hive", convoy: str, pool: int) -> list[float]:
+    """Hand in a task when all is quiet and the pool full; when it has landed, tell the moments of its beginning."""
+    hive.wait("a full pool", lambda: hive.count_ready() == pool and hive.is_quiet(agents=1))
+    hive.submit(convoy, TaskSpec("t", f"echo begun | tee {convoy}", "app"))
+    hive.wait("a task done", lambda: hive.is_done(f"{convoy}/t"))
+    return hive.list_moments(f"{convoy}/t")
+
+
+def _sum_up(how: str, moments: Sequence[Sequence[float]]) -> tuple[str, float, str]:
+    to_agent = [(each[3] - each[0]) * 1000 for each in moments]
+    p90 = statistics.quantiles(to_agent, n=10, method="inclusive")[8]
+    spans = zip(*([after - before for before, after in pairwise(each)] for each in moments), strict=True)
+    steps = ", ".join(f"{name} {statistics.median(span) * 1000:.0f}" for name, span in zip(_STEPS, spans, strict=True))
+    detail = f"p90 {p90:.0f}; medians: {steps} ms"
+    return f"dispatch to agent running, {how}, p50", statistics.median(to_agent), detail
 
 
 def measure_crowd(root: Path, source: Path, workers: int, seconds: float) -> Iterator[Figure]:
@@ -122,7 +135,7 @@ def measure_crowd(root: Path, source: Path, workers: int, seconds: float) -> Ite
     with _keep(root, "", workers=workers + 1) as hive:
         crowd = (TaskSpec(f"t{number}", SLEEP, "app") for number in range(workers))
         hive.submit("crowd", *crowd, source=source)
-        hive.wait(f"{workers} agents at work", lambda: len(hive.list_agents()) == workers and _is_quiet(hive))
+        hive.wait(f"{workers} agents at work", lambda: hive.is_quiet(agents=workers))
         agents = hive.list_agents()
         before = _list_processes()
         time.sleep(seconds)
@@ -146,13 +159,13 @@ class _Hive:
         self.places, self._workers = Places(root), workers
         self.places.hive.mkdir(parents=True)
         create_ledger(self.places.ledger)
-        (root / "hive.toml").write_text(settings)
         self._opened = open_hive(root)
         with self.read() as connection:
             self.runs = LocalRuns(self.places.runs, read_head(connection).hive)
-        self.start()
+        self.start(settings)
 
-    def start(self) -> None:
+    def start(self, settings: str = "") -> None:
+        (self.places.root / FILE_NAME).write_text(settings)
         argv = (sys.executable, "-m", "hivekeeper", "up", "--workers", str(self._workers))
         with self.places.log.open("ab") as log:
             self.keeper = subprocess.Popen(argv, cwd=self.places.root, stdout=log, stderr=log)
@@ -194,7 +207,16 @@ class _Hive:
     def list_agents(self) -> list[RunRow]:
         return [run for run in self.list_open() if run.kind == "agent" and run.state is RunState.RUNNING]
 
-    def list_steps(self, task: str) -> list[float]:
+    def is_quiet(self, agents: int) -> bool:
+        """Tell whether so many agents are at work, and nothing else goes on."""
+        return len(self.list_agents()) == len(self.list_open()) == agents
+
+    def is_done(self, task: str) -> bool:
+        with self.read() as connection:
+            found = queries.find_task(connection, task)
+        return found is not None and found.state is TaskState.COMPLETE
+
+    def list_moments(self, task: str) -> list[float]:
         """Tell when a task was dispatched, its sandbox's run began and ended, its agent began, and first spoke."""
         with self.read() as connection:
             found = queries.find_task(connection, task)
@@ -230,17 +252,6 @@ def _end_all() -> Iterator[None]:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
                 time.sleep(0.01)
-
-
-def _is_quiet(hive: _Hive) -> bool:
-    """Tell whether nothing is going on but agents."""
-    return all(run.kind == "agent" and run.state is RunState.RUNNING for run in hive.list_open())
-
-
-def _is_done(hive: _Hive, task: str) -> bool:
-    with hive.read() as connection:
-        found = queries.find_task(connection, task)
-    return found is not None and found.state is TaskState.COMPLETE
 
 
 def _weigh(processes: Mapping[int, Process], keeper: int, wrappers: Sequence[int]) -> Figure:

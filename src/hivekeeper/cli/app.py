@@ -1,5 +1,6 @@
 """Every `hive` command."""
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from hivekeeper.bench import Figure
 from hivekeeper.cli import history, render
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import Json, Reason, me, open_here
-from hivekeeper.cli.rehearse import rehearse
+from hivekeeper.cli.rehearse import demo, rehearse
 from hivekeeper.cli.restore import restore
 from hivekeeper.cli.watch import INTERRUPTED, keep
 from hivekeeper.cli.workers import worker_app
@@ -47,6 +48,7 @@ app.add_typer(task_app, name="task")
 app.add_typer(worker_app, name="worker")
 app.add_typer(bench_app, name="bench")
 app.command()(doctor)
+app.command()(demo)
 app.command()(rehearse)
 task_app.command()(restore)
 app.command()(history.log)
@@ -208,7 +210,13 @@ def status(*, json: Json = False) -> None:
     hive = open_here()
     walls = find_tried_level(hive.places.walls, read_boot_id(), hive.settings.level)
     with hive.ledger.read() as connection:
-        view = show_status(connection, keeper_is_alive=_is_kept(connection), walls=walls, require=hive.settings.require)
+        view = show_status(
+            connection,
+            keeper_is_alive=_is_kept(connection),
+            walls=walls,
+            require=hive.settings.require,
+            free_bytes=shutil.disk_usage(hive.places.hive).free,
+        )
     render.print_json(view) if json else render.print_status(view)
 
 
@@ -361,25 +369,6 @@ def task_retry(task: str, reason: Reason = "") -> None:
         row = get_task(tx.connection, task)
         done = tasks.retry_task(tx, row, why=reason)
     typer.echo(f"{row.key} will be tried again." if done else f"{row.key} is under way already.")
-
-
-@app.command()
-def demo(
-    *,
-    tasks_: Annotated[int, typer.Option("--tasks", min=4, max=99)] = 12,
-    workers: Annotated[int, typer.Option(min=1, max=64)] = 6,
-    keep_: Annotated[Path | None, typer.Option("--keep", help="Keep everything in this directory.")] = None,
-) -> None:
-    """Show the whole story on a scratch repository: a keeper is killed in the middle, nothing is lost or done twice."""
-    from hivekeeper.testing.demo import run_demo  # noqa: PLC0415 - only this command needs it
-
-    rows, wrong, seconds = run_demo(tasks=tasks_, workers=workers, keep=keep_)
-    columns = {"task": "Task", "status": "Status", "attempts": "Attempts", "began": "Begun", "landed": "Landed"}
-    render.print_table(rows, columns)
-    took = f"{seconds:.0f} s"
-    if wrong or any(row["status"] != "COMPLETE" for row in rows):
-        raise UnavailableError(f"The story did not end well ({took}).", advice="\n".join(wrong))
-    typer.echo(f"{len(rows)} tasks: nothing lost, nothing done twice, one keeper killed ({took}).")
 
 
 @bench_app.command("ledger")

@@ -153,6 +153,12 @@ def _refuse_impossible(tx: Transaction, plan: PlanSpec, known: set[str]) -> None
                 what = f"Task '{spec.id}' promises {path}, which task '{promised[parts]}' has promised already."
                 raise InputError(what, advice="Let it be written once.")
             promised[parts] = spec.id
+    for parts, owner in promised.items():
+        above = next((parts[:n] for n in range(1, len(parts)) if parts[:n] in promised), None)
+        if above:
+            inside = f"{'/'.join(parts)}, inside of {'/'.join(above)}"
+            what = f"Task '{owner}' promises {inside}, which task '{promised[above]}' promises."
+            raise InputError(what, advice="Let one of them promise it.")
 
 
 def _refuse_unworkable(spec: TaskSpec) -> None:

@@ -49,7 +49,8 @@ def intend_step(tx: Transaction, places: Places, work: Work, step: Intend, *, bo
 def make_rooms(places: Places, room: Path | None, *read: str) -> dict[str, list[str]]:
     """Say what a worker's run may touch: its own room, or else where the hive lies; never what the hive keeps."""
     if room is None:
-        return {"write": [str(places.root)], "read": [], "hide": [str(places.hive)], "own": []}
+        settings = str(places.root / "hive.toml")  # says how strong the walls are
+        return {"write": [str(places.root)], "read": [settings], "hide": [str(places.hive)], "own": []}
     write = [str(room / name) for name in ("work", "home", "tmp")]
     return {"write": write, "read": list(read), "hide": [str(places.hive)], "own": [str(room)]}
 

@@ -3,6 +3,13 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Linux takes 32 pages as one argument; what the kernel says of more is no help.
+_REFUSE_LONG = """[ "$(wc -c < "$HIVE_PROMPT")" -lt 131072 ] || {{
+  echo 'the prompt is too long to be an argument; write prompt = "file" or "stdin" in [runners.{name}] of hive.toml' >&2
+  exit 2
+}}
+"""
+
 
 class PromptBy(StrEnum):
     """The way a prompt takes to a command. A worker always finds it in the file $HIVE_PROMPT too."""
@@ -29,7 +36,8 @@ class Runner:
             return ("sh", "-c", f'{{ {self.command}\n}} < "$HIVE_PROMPT"')
         said = '"$HIVE_PROMPT"' if self.prompt is PromptBy.FILE else '"$(cat -- "$HIVE_PROMPT")"'
         command = self.command if "{prompt}" in self.command else f"{self.command} {{prompt}}"
-        return ("sh", "-c", command.replace("{prompt}", said))
+        check = _REFUSE_LONG.format(name=self.name) if self.prompt is PromptBy.ARGUMENT else ""
+        return ("sh", "-c", check + command.replace("{prompt}", said))
 
 
 def make_shell_argv(command: str) -> tuple[str, ...]:

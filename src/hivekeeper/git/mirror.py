@@ -14,6 +14,7 @@ from pathlib import Path
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT
 
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git knows it without having it
 _OLDEST_GIT = (2, 38)
 _OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
 
@@ -130,6 +131,8 @@ def find_source_problem(path: str, branch: str) -> str | None:
     git_dir = _run_git(("-C", path, "rev-parse", "--git-dir"))
     if git_dir.returncode != 0:
         return f"{path} is not a git repository"
+    if (kind := _run_git(("-C", path, "rev-parse", "--show-object-format")).stdout.strip()) != "sha1":
+        return f"{path} is a {kind} repository, and the hive works on sha1 only"
     if _run_git(("-C", path, "rev-parse", "--is-shallow-repository")).stdout.strip() == "true":
         return f"{path} is a shallow clone; make it whole: git -C {path} fetch --unshallow"
     if _run_git(("-C", path, "rev-parse", "--quiet", "--verify", f"refs/heads/{branch}^{{commit}}")).returncode != 0:

@@ -84,6 +84,12 @@ def fill_pool(public: Path, branch: str, directory: Path) -> Argv:
     return _script("fill_pool", public, branch, directory)
 
 
+def empty_pool(*clones: Path) -> Argv:
+    """Throw clones away that nobody has used: whoever renames one has it, so none of a worker's is touched."""
+    script = 'for x; do x=${x%.new}; [ ! -d "$x" ] || mv -T -- "$x" "$x.new"; rm -rf -- "$x.new"; done'
+    return ("sh", "-c", script, "sh", *map(str, clones))
+
+
 def make_sandbox(  # noqa: PLR0913, PLR0917 - one argument of the script each
     room: Path, public: Path, branch: str, pool: str, mirror: Path, start: str, cache: str
 ) -> Argv:

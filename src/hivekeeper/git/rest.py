@@ -117,9 +117,7 @@ def pack(top: str, listed: str, target: str, largest: int, rebuilt: frozenset[st
     names = {*left, *find_nested(top), *find_empty(top)}
     covered = names | rebuilt
     outermost = (name for name in names - rebuilt if covered.isdisjoint(_list_above(name)))
-    sizes = sorted(
-        (measure(top, name, rebuilt), name) for name in outermost if os.path.lexists(os.path.join(top, name))
-    )
+    sizes = sorted((measure(top, name, rebuilt), name) for name in outermost if _is_there(top, name))
     with contextlib.suppress(FileNotFoundError):
         os.unlink(target)
     for name in find_special(top):
@@ -142,6 +140,17 @@ def pack(top: str, listed: str, target: str, largest: int, rebuilt: frozenset[st
                 tar.add(os.path.join(top, name), name, filter=choose)
             except OSError as error:
                 _say(name, str(error.strerror))
+
+
+def _is_there(top: str, name: str) -> bool:
+    try:
+        os.lstat(os.path.join(top, name))
+    except FileNotFoundError:
+        return False
+    except OSError as error:  # its name is too long, say
+        _say(name, str(error.strerror))
+        return False
+    return True
 
 
 def _list_above(name: str) -> Iterator[str]:

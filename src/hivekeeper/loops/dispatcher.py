@@ -30,7 +30,7 @@ from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.runner import Runner, make_shell_argv
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.git import orders
-from hivekeeper.git.mirror import Mirror, list_refs
+from hivekeeper.git.mirror import EMPTY_TREE, Mirror, list_refs
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
@@ -248,6 +248,8 @@ class Dispatcher:
             return Unproven("what it made shares no history with the integration branch")
         if mirror.get_tree(commit) in {mirror.get_tree(base), mirror.get_tree(attempt.start or base)}:
             return Unproven("it ended with exit code 0 but changed nothing")
+        if not mirror.list_changed(EMPTY_TREE, commit):
+            return Unproven("it ended with exit code 0 but left nothing")
         if stray := find_stray(mirror.list_changed(base, commit), task.get_details().get("paths", ())):
             return Unproven(f"it changed {stray}, which is none of the paths it may change")
         return Proven(commit=commit)

@@ -8,6 +8,7 @@ Rules:
 """
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +131,8 @@ class Executor:
     def _enclose(self, order: r.Order, rooms: dict[str, list[str]]) -> tuple[str, ...]:
         """Put a worker's command inside the walls; the ledger has what is run, the walls are this machine's."""
         allowed = Rooms(tuple(rooms["write"]), tuple(rooms["read"]), tuple(rooms["hide"]))
-        return self._walls().enclose(order.argv, order.directory, allowed, order.environment)
+        largest = None if (disk := order.limits.get("disk_bytes")) is None else int(disk)
+        return self._walls().enclose(order.argv, order.directory, allowed, order.environment, largest)
 
     def _record(self, tx: Transaction, row: RunRow, verdict: r.Verdict) -> None:
         match verdict:
@@ -163,7 +165,14 @@ def _look_from_afar(look: r.Look) -> r.Look:
             return look
 
 
+# Where git says no more than that it failed, or advises; what is wrong stands before it.
+_EMPTY_WORDS = re.compile(
+    r"$|To |and the repository exists|Please make sure you have|fatal: Could not read from remote|error: failed to push"
+    r"|! \[remote rejected\].*failed to update ref"
+)
+
+
 def _last_line(words: str) -> str:
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    lines = [line.strip() for line in words.splitlines() if not _EMPTY_WORDS.match(line.strip())]
     text = lines[-1] if lines else ""
-    return "".join(character if character.isprintable() else " " for character in text)[-300:]
+    return "".join(character if character.isprintable() else " " for character in text)[:300].rstrip(".")

@@ -71,7 +71,7 @@ class Stocker:
         ready = [path for path in found if path.name.startswith(mine) and path.suffix != ".new"]
         useless = [path for path in found if path not in ready] if waiting else found
         if useless:
-            return [(*orders.remove_directory(useless[0]), *map(str, useless[1:]))]
+            return [orders.empty_pool(*useless)]
         if len(ready) < min(waiting, self._settings.pool):
             taken = {path.name for path in ready}
             free = next(number for number in range(1, len(ready) + 2) if f"{mine}{number}" not in taken)

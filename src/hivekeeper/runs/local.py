@@ -53,7 +53,7 @@ class Runs(Protocol):
         """Kill processes a dead wrapper left behind."""
         ...
 
-    def read_output(self, run: str, tail_bytes: int = 4000) -> str:
+    def read_output(self, run: str, tail_bytes: int = 65536) -> str:
         """Read the end of what a run said."""
         ...
 
@@ -174,7 +174,7 @@ class LocalRuns:
             _send(pid, signal.SIGKILL)
 
     @_in_words
-    def read_output(self, run: str, tail_bytes: int = 4000) -> str:
+    def read_output(self, run: str, tail_bytes: int = 65536) -> str:
         return _read(f"{self._root}/{run}/output", tail_bytes=tail_bytes) or ""
 
     def close(self) -> None:

@@ -458,7 +458,9 @@ def run(request: dict[str, object], tell: int) -> None:
     try:
         watch = _Watch(request, directory)
     except (OSError, ValueError, TypeError, IndexError) as error:
-        ending = {"status": 127, "ended_by": "could-not-start", "output_bytes": 0, "problem": str(error)}
+        too_long = getattr(error, "errno", None) == errno.E2BIG
+        problem = "it is longer than this system allows" if too_long else str(error)
+        ending = {"status": 127, "ended_by": "could-not-start", "output_bytes": 0, "problem": problem}
     else:
         status = os.waitstatus_to_exitcode(watch.follow(lambda: say(tell, {"run": request["run"], "begun": True})))
         ending = {"status": status, "ended_by": watch.ended_by, "output_bytes": watch.output_bytes}
@@ -477,6 +479,8 @@ def _write_ending(directory: str, ending: dict[str, object], *, sync: bool) -> N
         except OSError as error:
             if error.errno not in _MAY_PASS:
                 raise  # somebody removed or spoilt the directory: dying without a record says LOST
+            with contextlib.suppress(OSError):
+                os.unlink(f"{draft}.{number}")
             number += 1
             time.sleep(1.0)  # a full disk: the ending is worth waiting for, and until then the run counts as running
         else:

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterator
 
 NOT_AS_PROMISED = 3
+LONGEST_PATH = 1024  # the system takes 4096, and what copies and removes them recurses
 
 
-def find_problem(work: str, output: str) -> str | None:
+def find_problem(work: str, target: str, output: str) -> str | None:
     """Tell what is wrong with an output; None when it is as promised."""
     path = work
     for part in output.split("/"):
@@ -26,17 +27,23 @@ def find_problem(work: str, output: str) -> str | None:
         if stat.S_ISLNK(mode):
             return f"{output} is a link, or lies behind one"
     for file in _walk(path):
+        if len(os.fsencode(file)) > LONGEST_PATH:
+            return f"{output} is nested too deep to be brought out"
         mode = os.lstat(file).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            return f"{output} holds {os.path.basename(file)}, which is no plain file"
+            where = "is" if file == path else f"holds {os.path.basename(file)}, which is"
+            return f"{output} {where} no plain file"
+    if target and os.path.isdir(f"{target}/{output}") and not os.path.isdir(path):
+        return f"there is a directory where {output} belongs"
     return None
 
 
 def _walk(path: str) -> Iterator[str]:
-    yield path
-    if os.path.isdir(path) and not os.path.islink(path):
-        for name in os.listdir(path):
-            yield from _walk(f"{path}/{name}")
+    waiting = [path]
+    for each in waiting:  # it grows while we walk it
+        yield each
+        if os.path.isdir(each) and not os.path.islink(each):
+            waiting.extend(f"{each}/{name}" for name in os.listdir(each))
 
 
 def bring(source: str, target: str) -> None:
@@ -84,7 +91,7 @@ def _sync(path: str) -> None:
 def main(work: str, kept: str, target: str, *outputs: str) -> int:
     """Collect; tell how it went."""
     outputs = tuple(os.path.normpath(output) for output in outputs)
-    problems = {output: find_problem(work, output) for output in outputs}
+    problems = {output: find_problem(work, target, output) for output in outputs}
     wrong = [problem for problem in problems.values() if problem]
     place = kept if wrong or not target else target
     for output, problem in problems.items():

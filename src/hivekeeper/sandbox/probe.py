@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from hivekeeper.sandbox import intruder
@@ -49,6 +50,13 @@ class World:
         return tuple(
             directory / "secret" for directory in (self.home, self.hive, self.hive / "sandboxes" / "other", self.root)
         )
+
+
+@cache
+def knows_size(bubblewrap: str) -> bool:
+    """Tell whether this bubblewrap can limit what is written to memory; older ones cannot."""
+    said = subprocess.run((bubblewrap, "--help"), capture_output=True, check=False, text=True)  # noqa: S603 - ours
+    return "--size" in said.stdout + said.stderr
 
 
 Enclose = Callable[[list[str], World, dict[str, str]], tuple[str, ...]]

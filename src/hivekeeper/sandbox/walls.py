@@ -74,9 +74,14 @@ class Walls:
     bubblewrap: str = "bwrap"
 
     def enclose(
-        self, argv: Sequence[str], directory: str, rooms: Rooms, environment: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        directory: str,
+        rooms: Rooms,
+        environment: Mapping[str, str],
+        largest: int | None = None,
     ) -> tuple[str, ...]:
-        """Write the argv that runs `argv` in `directory` inside the walls."""
+        """Write the argv that runs `argv` in `directory` inside the walls; no file of it in memory is over `largest`."""
         match self.level:
             case Level.LIMITS:
                 return tuple(argv)
@@ -86,7 +91,8 @@ class Walls:
                 start = (sys.executable, "-I", "-S", landlock.__file__, directory)
                 return (*start, *named, "--", *argv)
             case Level.NAMESPACES:
-                bindings = _bind(self._lay_out(rooms, environment))
+                size = largest if largest is not None and probe.knows_size(self.bubblewrap) else None
+                bindings = _bind(self._lay_out(rooms, environment), size)
                 inside = ("--chdir", trace(directory).real, "--", *argv)
                 return (self.bubblewrap, *_NAMESPACES, *bindings, *inside)
             case _:
@@ -126,15 +132,18 @@ def find_walls(
             return walls
         problem = "" if level is Level.LIMITS else _try(walls)
         if not problem:
-            _write_cache(cache, key, [*proven, level])
+            if highest is not Level.LIMITS:  # else nothing was tried
+                _write_cache(cache, key, [*proven, level])
             return walls
         problems.append(problem)
     raise AssertionError("limits are always there")
 
 
-def _bind(layout: Layout) -> list[str]:
+def _bind(layout: Layout, largest: int | None) -> list[str]:
     """Write bindings for bubblewrap, a place after those above it: what comes later covers what came before."""
-    arguments, closed = list[str](), list[str]()
+    # What is written to memory is out of sight of who measures a room: no more of it than of the room itself.
+    size = () if largest is None else ("--size", str(largest))
+    arguments, closed = [*size, "--tmpfs", "/dev/shm"], ["--remount-ro", "/dev"]  # noqa: S108 - the run's own
     for path in sorted(layout.places, key=lambda path: path.count("/")):
         mode = layout.places[path]
         if mode is layout.mode_above(path):
@@ -145,7 +154,7 @@ def _bind(layout: Layout) -> list[str]:
             case Mode.READ:
                 arguments += ("--ro-bind", path, path)
             case Mode.HIDE if Path(path).is_dir():
-                arguments += ("--tmpfs", path)
+                arguments += (*size, "--tmpfs", path)
                 closed += () if path in _SCRATCH else ("--remount-ro", path)
             case Mode.HIDE:
                 arguments += ("--ro-bind", _EMPTY, path)

@@ -18,6 +18,7 @@ from hivekeeper.store.ledger import read_head
 from hivekeeper.views import convoys
 
 MOST_NEEDS = 20
+_LEAST_FREE = 1 << 20
 _MOST_NAMED = 5
 _KEPT = "refs/hive/attempts/*:refs/heads/hive/attempts/*"  # as the run that pushes names them
 Need = dict[str, str]
@@ -37,9 +38,17 @@ def find_tried_level(cache: Path, boot_id: str, wanted: str | None) -> Level | N
 
 
 def show_status(
-    connection: Connection, *, keeper_is_alive: bool, walls: Level | None = None, require: str | None = None
+    connection: Connection,
+    *,
+    keeper_is_alive: bool,
+    walls: Level | None = None,
+    require: str | None = None,
+    free_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """Show the hive as it is; `walls` are those around workers, None when nobody knows, as of the past."""
+    """Show the hive as it is; `walls` are those around workers, None when nobody knows, as of the past.
+
+    `free_bytes` is what its disk has left, where that is known.
+    """
     head = read_head(connection)
     lease, beat = queries.find_lease(connection), queries.find_heartbeat(connection)
     working = queries.list_open_attempts(connection, AttemptState.WORKING)
@@ -47,6 +56,7 @@ def show_status(
     return {
         "needs_me": [
             *_need_walls(walls, require),
+            *_need_disk(free_bytes),
             *list_needs(connection, keeper_is_alive=keeper_is_alive),
         ],
         "walls": walls and walls.value,
@@ -80,6 +90,14 @@ def _show_keeper(lease: LeaseRow | None, beat: HeartbeatRow | None, *, is_alive:
         "since": lease.taken_at if lease and is_alive else None,
         "last_heartbeat": beat.at if beat else None,
     }
+
+
+def _need_disk(free_bytes: int | None) -> Iterator[Need]:
+    if free_bytes is not None and free_bytes < _LEAST_FREE:
+        yield {
+            "what": "The disk of this hive is full: the keeper waits.",
+            "do": "Free some space; it goes on by itself.",
+        }
 
 
 def _need_walls(walls: Level | None, require: str | None) -> Iterator[Need]:

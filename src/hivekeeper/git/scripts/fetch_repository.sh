@@ -9,6 +9,7 @@ make_bare "$mirror" "$branch" "../../../public/$(basename -- "$public")/objects"
 export GIT_DIR="$mirror"
 tip=$(tip_of "$source" "refs/heads/$branch")
 [ -n "$tip" ] || { echo "there is no branch $branch in $source" >&2; exit 1; }
+[ ${#tip} -eq 40 ] || { echo "$source is a sha256 repository, and the hive works on sha1 only" >&2; exit 1; }
 git --git-dir="$public" fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$source" "$tip"
 git cat-file -e "$tip" 2>/dev/null || # a mirror of before there was a public repository borrows nothing
   git fetch --quiet --no-tags --no-write-fetch-head -- "$public" "$tip"

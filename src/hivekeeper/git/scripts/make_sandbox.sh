@@ -11,7 +11,7 @@ done
 if [ -d "$room/work" ]; then
   # Nobody has used it: its branch is where git first wrote it, and its files are as its index says. An index newer than
   # they are spares git reading them all, now and at the worker's first look.
-  touch -- "$room/work/.git/index"
+  touch -c -- "$room/work/.git/index"
   read -r head <"$room/work/.git/refs/heads/$branch"
   find_tip "$public" "$branch"
   [ "$head" = "$tip" ] || { note_origin "$branch" "$room/work"; git -C "$room/work" reset --quiet --hard "$tip"; }
