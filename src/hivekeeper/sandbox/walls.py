@@ -81,7 +81,7 @@ class Walls:
         environment: Mapping[str, str],
         largest: int | None = None,
     ) -> tuple[str, ...]:
-        """Write the argv that runs `argv` in `directory` inside the walls; no file of it in memory is over `largest`."""
+        """Write the argv that runs `argv` in `directory` inside the walls; its files in memory are up to `largest`."""
         match self.level:
             case Level.LIMITS:
                 return tuple(argv)

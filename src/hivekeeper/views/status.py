@@ -94,10 +94,8 @@ def _show_keeper(lease: LeaseRow | None, beat: HeartbeatRow | None, *, is_alive:
 
 def _need_disk(free_bytes: int | None) -> Iterator[Need]:
     if free_bytes is not None and free_bytes < _LEAST_FREE:
-        yield {
-            "what": "The disk of this hive is full: the keeper waits.",
-            "do": "Free some space; it goes on by itself.",
-        }
+        what = "The disk of this hive is full: the keeper waits, and goes on by itself."
+        yield {"what": what, "type": "df -h ."}
 
 
 def _need_walls(walls: Level | None, require: str | None) -> Iterator[Need]:
