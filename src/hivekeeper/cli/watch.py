@@ -27,6 +27,7 @@ from hivekeeper.views.workers import list_workers
 INTERRUPTED = 130
 _REST_S = 0.25  # four pictures a second are as live as anybody reads
 _ESTIMATE_AGAIN_S = 5.0
+_SWEEP_S = 3.0  # what cannot be removed by then is left to the next keeper
 
 
 def is_settled(connection: Connection, convoy: str) -> bool:
@@ -53,6 +54,7 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
         seen = read_head(connection).seq
     display: _Picture | _Lines = _Picture(keeper, hive, convoy) if sys.stdout.isatty() else _Lines()
     keeper.start()
+    settled_at: float | None = None
     try:
         with display:
             while not keeper.stopped.is_set() and not interrupted.is_set():
@@ -63,7 +65,10 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
                     news = [render.clean(say_event(event)) for event in events if type(event.body) in NOTABLE]
                     display.show(connection, news)
                     if convoy is not None and is_settled(connection, convoy):
-                        break
+                        settled_at = settled_at or keeper.clock.monotonic()
+                        left = queries.list_removable_sandboxes(connection, 1)
+                        if not left or keeper.clock.monotonic() - settled_at > _SWEEP_S:
+                            break
                 for name, problem in keeper.problems.items():
                     sys.stderr.write(f"hive: {name} has trouble and tries again: {render.clean(problem)}\n")
                 keeper.problems.clear()

@@ -29,7 +29,7 @@ archive_after = "24h"       # how long a complete convoy stays in sight
 heartbeat = "60s"           # how often the keeper records that it is alive
 abandoned_after = "300s"    # silence after which another keeper may take over; at least twice the heartbeat
 poll = "2s"                 # how often it looks for work when nothing wakes it
-preempt = "30s"             # how long a worker has to save its work when the machine is about to go away
+preempt = "30s"             # how long to keep what workers have made, when the machine is about to go (SIGTERM)
 
 # What a task may use when its plan does not say; "none" is no limit.
 [limits]

@@ -3,6 +3,7 @@
 room=$1 public=$2 branch=$3 pool=$4 mirror=$5 start=$6 cache=$7
 . "${0%/*}/clone.sh"
 . "${0%/*}/room.sh"
+[ -d "${room%/*}" ] || spread "${room%/*}"
 new_room "$room"
 for ready in "$pool".*; do # whoever renames it has it
   case $ready in *.new | *'*') continue ;; esac
