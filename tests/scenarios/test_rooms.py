@@ -55,10 +55,10 @@ def test_a_pool_of_an_earlier_boot_is_thrown_away(stage: Stage, repository: Repo
 def test_setup_is_run_once_for_the_same_lock_files_and_what_it_made_is_there_again(
     stage: Stage, repository: Repository
 ) -> None:
-    repository.commit({"lock": "one\n", ".gitignore": "env/\n"}, "lock")
+    repository.commit({"lock": "one\n"}, "lock")
     setup = f"echo made >> {stage.root.parent}/setups; mkdir -p env && cp lock env/lock"
     spec = RepoSpec("app", str(repository.path), "main", setup=setup, keep=("env",), lock=("lock",))
-    first = TaskSpec("A", "cp env/lock a", repo="app")
+    first = TaskSpec("A", "cp env/lock a && git add --all && git commit --quiet -m a", repo="app")
     second = TaskSpec("B", "cp env/lock b", repo="app", after=("A",))
     third = TaskSpec("C", "echo two > lock", repo="app", after=("B",))
     fourth = TaskSpec("D", "cp env/lock d", repo="app", after=("C",))
@@ -66,6 +66,7 @@ def test_setup_is_run_once_for_the_same_lock_files_and_what_it_made_is_there_aga
     assert stage.finish() is ConvoyState.COMPLETE
     assert (stage.root.parent / "setups").read_text().split() == ["made", "made"]
     assert [repository.git("show", f"hive/main:{name}") for name in "abd"] == ["one", "one", "two"]
+    assert "env" not in repository.git("ls-tree", "--name-only", "hive/main").split()
 
 
 def test_a_setup_that_fails_says_so(stage: Stage, repository: Repository) -> None:

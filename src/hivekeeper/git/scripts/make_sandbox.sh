@@ -25,4 +25,8 @@ if [ -n "$start" ]; then # a predecessor's work: only its objects come here, the
 fi
 echo "${start:-$tip}" >"$room/base"
 echo "$public/objects" >"$room/alternates"
+if [ -n "$HIVE_KEEP" ]; then # what setup makes is nobody's change, ignored by the repository or not
+  mkdir -p -- "$room/work/.git/info"
+  echo "$HIVE_KEEP" | sed 's|^|/|' >>"$room/work/.git/info/exclude"
+fi
 [ -z "$cache" ] || bring_kept "$room" "$cache"
