@@ -34,7 +34,8 @@ GREEDY = [
     Deed("tmpdir", FILL.format(place="$TMPDIR"), TOO_MUCH_DISK, SMALL_DISK),
     Deed(
         "bomb",
-        "bomb() { bomb | bomb & }; bomb; sleep 20",
+        # Of at most some thousand processes: should nobody end it, this machine must live to say so.
+        "bomb() { [ $1 -gt 0 ] && { bomb $(($1 - 1)) & bomb $(($1 - 1)) & }; sleep 20; }; bomb 10",
         "it started more processes than its limit and was stopped",
         replace(PATIENT, processes=40),
     ),

@@ -90,7 +90,7 @@ def measure_sandboxes(root: Path, source: Path) -> Iterator[Figure]:
     milliseconds = {kind: statistics.median(times) * 1000 for kind, times in took.items()}
     for kind, name in (("cold", "cold sandbox"), ("pool", "sandbox from the pool")):
         # Round by round: how long a file takes to be made may change many times over while this goes on.
-        ratios = [ours / git for ours, git in zip(took[kind], took["worktree"], strict=True)]
+        ratios = [mine / git for mine, git in zip(took[kind], took["worktree"], strict=True)]
         ratio, rounds = statistics.median(ratios), ", ".join(f"{each:.2f}" for each in ratios)
         detail = f"{milliseconds[kind]:.0f} ms and {milliseconds['worktree']:.0f} ms; rounds {rounds}"
         yield Figure(f"{name} / git worktree add", ratio, "ratio", "≤ 1.00", ratio <= 1.0, detail)
@@ -113,12 +113,12 @@ def measure_dispatch(root: Path, source: Path, tasks: int) -> Iterator[Figure]:
         yield Figure(name, p50, "ms", "< 200", p50 < 200, detail)
 
 
-def _dispatch(hive: "_Hive", convoy: str, pool: int) -> list[float]:
+def _dispatch(hive: "_Hive", task: str, pool: int) -> list[float]:
     """Hand in a task when all is quiet and the pool full; when it has landed, tell the moments of its beginning."""
     hive.wait("a full pool", lambda: hive.count_ready() == pool and hive.is_quiet(agents=1))
-    hive.submit(convoy, TaskSpec("t", f"echo begun | tee {convoy}", "app"))
-    hive.wait("a task done", lambda: hive.is_done(f"{convoy}/t"))
-    return hive.list_moments(f"{convoy}/t")
+    hive.submit("held", TaskSpec(task, f"echo begun | tee {task}", "app"))
+    hive.wait("a task done", lambda: hive.is_done(f"held/{task}"))
+    return hive.list_moments(f"held/{task}")
 
 
 def _sum_up(how: str, moments: Sequence[Sequence[float]]) -> tuple[str, float, str]:

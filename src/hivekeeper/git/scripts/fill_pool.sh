@@ -3,7 +3,6 @@ public=$1 branch=$2 directory=$3
 . "${0%/*}/clone.sh"
 [ ! -d "$directory" ] || exit 0
 rm -rf -- "$directory.new"
-spread "$directory.new"
-lay_out "$public" "$branch" "$directory.new/$$" # a name of its own, so that it has a place of its own
-mv -T -- "$directory.new/$$" "$directory"
+mkdir -p -- "$directory.new"
+lay_out "$public" "$branch" "$directory.new" "$directory"
 rmdir -- "$directory.new"

@@ -3,7 +3,6 @@
 room=$1 public=$2 branch=$3 pool=$4 mirror=$5 start=$6 cache=$7
 . "${0%/*}/clone.sh"
 . "${0%/*}/room.sh"
-[ -d "${room%/*}" ] || spread "${room%/*}"
 new_room "$room"
 for ready in "$pool".*; do # whoever renames it has it
   case $ready in *.new | *'*') continue ;; esac
@@ -17,7 +16,7 @@ if [ -d "$room/work" ]; then
   find_tip "$public" "$branch"
   [ "$head" = "$tip" ] || { note_origin "$branch" "$room/work"; git -C "$room/work" reset --quiet --hard "$tip"; }
 else
-  lay_out "$public" "$branch" "$room/work"
+  lay_out "$public" "$branch" "$room" "$room/work"
 fi
 if [ -n "$start" ]; then # a predecessor's work: only its objects come here, the mirror itself stays out of sight
   git -C "$room/work" fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$mirror" "$start"
@@ -25,7 +24,7 @@ if [ -n "$start" ]; then # a predecessor's work: only its objects come here, the
 fi
 echo "${start:-$tip}" >"$room/base"
 echo "$public/objects" >"$room/alternates"
-if [ -n "$HIVE_KEEP" ]; then # what setup makes is nobody's change, ignored by the repository or not
+if [ -n "${HIVE_KEEP-}" ]; then # what setup makes is nobody's change, ignored by the repository or not
   mkdir -p -- "$room/work/.git/info"
   echo "$HIVE_KEEP" | sed 's|^|/|' >>"$room/work/.git/info/exclude"
 fi
