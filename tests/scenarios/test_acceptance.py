@@ -1,9 +1,15 @@
 """One story: a convoy is tried as a whole before it is complete."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain.plan import PlanSpec, TaskSpec
-from hivekeeper.domain.states import ConvoyState
+from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import queries
+from hivekeeper.store.ledger import Authority, Ledger, Transaction
 from tests.scenarios.conftest import ME, Repository, Stage
 
 
@@ -33,3 +39,27 @@ def test_a_convoy_that_is_not_accepted_has_failed_until_it_is_handed_in_again(
     submit(stage, repository, f"test -e {flag} || {{ echo not yet; exit 4; }}")
     assert stage.finish() is ConvoyState.COMPLETE
     assert [len(stage.attempts(task)) for task in ("A", "B")] == [1, 1]
+
+
+def test_a_task_added_while_its_convoy_is_being_ended_is_not_stranded(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.submit(TaskSpec("A", "true"))
+    loops = {loop.name: loop for loop in stage.take().loops}
+    janitor, write = loops.pop("janitor"), Ledger.write
+    while stage.task("A").state is not TaskState.COMPLETE:
+        stage.changed.clear()
+        moved = [loop.run_once() for loop in loops.values()]
+        stage.changed.wait(0.0 if any(moved) else 0.1)
+
+    @contextmanager
+    def write_later(ledger: Ledger, authority: Authority) -> Iterator[Transaction]:
+        monkeypatch.undo()
+        stage.submit(TaskSpec("B", "true"))
+        with write(ledger, authority) as tx:
+            yield tx
+
+    monkeypatch.setattr(Ledger, "write", write_later)
+    janitor.run_once()
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert stage.states() == {"A": TaskState.COMPLETE, "B": TaskState.COMPLETE}

@@ -70,7 +70,8 @@ class Acceptor:
         if todo:
             with self._ledger.write(self._authority) as tx:
                 for fact, step in todo:
-                    self._record(tx, fact, step)
+                    if _is_due(tx.connection, fact.convoy):  # a person may have added a task since
+                        self._record(tx, fact, step)
         return {"moved": len(todo)} if todo else {}
 
     def _record(self, tx: Transaction, fact: _Facts, step: c.Acceptance) -> None:

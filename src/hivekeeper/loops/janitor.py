@@ -103,7 +103,8 @@ class Janitor:
         if any(counts.values()):
             with self._ledger.write(self._authority) as tx:
                 for convoy, outcome, at in ended:
-                    commands.settle_convoy(tx, convoy.name, outcome, at=at or tx.now)
+                    if _tell_outcome(tx.connection, convoy) is outcome:  # a person may have added a task since
+                        commands.settle_convoy(tx, convoy.name, outcome, at=at or tx.now)
                 for swarm in swarms:
                     commands.close_swarm(tx, swarm)
                 for attempt, runs in to_remove:
@@ -132,15 +133,17 @@ class Janitor:
 def _list_ended(connection: Connection, convoys: Sequence[ConvoyRow]) -> list[tuple[ConvoyRow, Outcome, str | None]]:
     ended: list[tuple[ConvoyRow, Outcome, str | None]] = []
     for convoy in convoys:
-        if convoy.state is ConvoyState.ACTIVE:
-            if queries.has_task_under_way(connection, convoy.name):
-                continue
-            counts = queries.count_tasks_by_state(connection, convoy.name)
-            outcome = decide_outcome(counts, queries.count_startable(connection, convoy.name))
+        if convoy.state is ConvoyState.ACTIVE and not queries.has_task_under_way(connection, convoy.name):
+            outcome = _tell_outcome(connection, convoy)
             to_try = outcome is Outcome.COMPLETE and convoy.accept is not None  # the acceptor has the last word
             if outcome is not Outcome.GOING_ON and not to_try:
                 ended.append((convoy, outcome, queries.find_last_end(connection, convoy.name)))
     return ended
+
+
+def _tell_outcome(connection: Connection, convoy: ConvoyRow) -> Outcome:
+    counts = queries.count_tasks_by_state(connection, convoy.name)
+    return decide_outcome(counts, queries.count_startable(connection, convoy.name))
 
 
 def _is_kept(runs: Sequence[RunRow]) -> bool:
