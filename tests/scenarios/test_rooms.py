@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.config.values import Patterns
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, RunState, TaskState
 from hivekeeper.git.mirror import list_refs
 from hivekeeper.keeper.keeper import open_hive
 from hivekeeper.store import queries
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import ME, Repository, Stage
 
 
 def settle(stage: Stage, **settings: object) -> None:
@@ -203,3 +204,27 @@ def test_workers_read_neither_the_ledger_nor_the_mirror_nor_each_other(stage: St
     with stage.hive.ledger.read() as connection:
         (agent,) = (run for run in queries.list_open_runs(connection) if run.kind == "agent")
     assert json.loads(agent.environment)["HOME"].startswith(str(stage.hive.places.sandbox("work/A", 1)))
+
+
+def test_a_room_that_cannot_be_removed_is_tried_again_after_a_while(
+    stage: Stage, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = tmp_path / "bin" / "rm"
+    shim.parent.mkdir()
+    shim.write_text('#!/bin/sh\ncase "$*" in */sandboxes/*) exit 1 ;; esac\nexec /bin/rm "$@"\n')
+    shim.chmod(0o755)
+    stage.submit(TaskSpec("A", "echo a > a; sleep 300", repo="app"), repos=(repository.spec(),))
+    begin(stage, "A")
+    monkeypatch.setenv("PATH", str(shim.parent), prepend=":")
+    with stage.hive.ledger.write(ME) as tx:
+        cancel_task(tx, stage.task("A"))
+    room = stage.hive.places.sandbox("work/A", 1)
+    stage.step_until(lambda: [run.exit_status for run in stage.runs("A") if run.kind == "remove"] == [1])
+    monkeypatch.undo()
+    stage.clock.advance(3599.0)
+    assert stage.keeper
+    stage.keeper.step()
+    assert room.exists()
+    stage.clock.advance(2.0)
+    stage.step_until(lambda: stage.attempts("A")[0].sandbox == "REMOVED")
+    assert not room.exists()
