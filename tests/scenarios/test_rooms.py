@@ -211,7 +211,7 @@ def test_a_room_that_cannot_be_removed_is_tried_again_after_a_while(
 ) -> None:
     shim = tmp_path / "bin" / "rm"
     shim.parent.mkdir()
-    shim.write_text('#!/bin/sh\ncase "$*" in */sandboxes/*) exit 1 ;; esac\nexec /bin/rm "$@"\n')
+    shim.write_text('#!/bin/sh\ncase "$*" in */gates/*) exit 1 ;; esac\nexec /bin/rm "$@"\n')
     shim.chmod(0o755)
     stage.submit(TaskSpec("A", "echo a > a; sleep 300", repo="app"), repos=(repository.spec(),))
     begin(stage, "A")
