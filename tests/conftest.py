@@ -1,6 +1,7 @@
 """What holds for every test: nobody's git configuration, no hive around it, and a count for each tier at the end."""
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,6 +15,11 @@ settings.register_profile("hive", deadline=None, print_blob=True)
 settings.load_profile("hive")
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+
+
+# Started in the background of a shell we would be deaf to Ctrl-C, and with us every command that is tried here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
