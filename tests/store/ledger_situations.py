@@ -100,7 +100,8 @@ def bring_merge(world: World, key: str, state: str) -> None:
 
 def bring_convoy(world: World, name: str, state: str) -> None:
     """Submit a convoy of two tasks, one waiting for the other, and bring it into a state."""
-    world.submit(name, TaskSpec("first", "true", attempts=1), TaskSpec("waiting", "true", after=("first",)))
+    waiting = TaskSpec("waiting", prompt="Wait.", runner="scripted", after=("first",))
+    world.submit(name, TaskSpec("first", "true", attempts=1), waiting)
     if state == "ACTIVE":
         return
     world.dispatch(f"{name}/first")
