@@ -100,8 +100,7 @@ def bring_merge(world: World, key: str, state: str) -> None:
 
 def bring_convoy(world: World, name: str, state: str) -> None:
     """Submit a convoy of two tasks, one waiting for the other, and bring it into a state."""
-    waiting = TaskSpec("waiting", prompt="Wait.", runner="scripted", after=("first",))
-    world.submit(name, TaskSpec("first", "true", attempts=1), waiting)
+    world.submit(name, TaskSpec("first", "true", attempts=1), TaskSpec("waiting", "true", after=("first",)))
     if state == "ACTIVE":
         return
     world.dispatch(f"{name}/first")

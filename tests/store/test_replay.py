@@ -299,7 +299,8 @@ def test_random_histories_have_nearly_every_kind_of_event_in_them() -> None:
 
 
 def write_the_rest(world: World) -> None:
-    """Write the kinds of event that no row's situation needs."""
+    """Write the kinds of event that no row's situation needs, and a prompt."""
+    world.submit("prompted", TaskSpec("p", prompt="Do it.", runner="scripted"))
     with world.keep() as tx:
         merges.requeue(tx, world.merge("m/LANDING"), why="moved")
         runs.request_kill(tx, world.run("run-INTENDED"), "off")
