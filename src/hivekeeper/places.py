@@ -73,6 +73,10 @@ class Places:
         """Place what an attempt without a repository left of its outputs."""
         return self.hive / "kept" / f"{task}.{attempt}"
 
+    def checkout(self, repo: str, number: int) -> Path:
+        """Place a room in which candidates of a repository are verified, one after the other."""
+        return self.hive / "checkouts" / f"{repo}.{number}"
+
     def gate(self, task: str, attempt: int) -> Path:
-        """Place the room of a candidate's gate: `work` is its tree, beside it `home` and `tmp`."""
+        """Place a room in which a conflict is settled: `work` is the merged tree, beside it `home` and `tmp`."""
         return self.hive / "gates" / f"{task}.{attempt}"

@@ -11,6 +11,7 @@ SOAK = bool(os.environ.get("HIVE_SOAK"))
 # The same choice for everybody, so that a change is judged by what it changed; another one with HIVE_SEED=random.
 _WISH = os.environ.get("HIVE_SEED", "1")
 SEED = random.SystemRandom().randrange(1, 10**6) if _WISH == "random" else int(_WISH)
+os.environ["HIVE_SEED"] = str(SEED)  # whoever is started from here chooses the same
 TALLY: Counter[str] = Counter()
 LINES: list[str] = []
 

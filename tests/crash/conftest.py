@@ -23,7 +23,8 @@ class Player:
     """A process that plays points."""
 
     def __init__(self, *options: str, module: str = "tests.crash.player") -> None:
-        argv = (sys.executable, "-m", module, *options)
+        # They are many and none is in a hurry: what else is tried at this moment comes first.
+        argv = ("nice", "-n", "5", sys.executable, "-m", module, *options)
         self._process = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, line: str) -> Any:  # noqa: ANN401 - whatever JSON it answers
@@ -47,7 +48,7 @@ class Players:
     """Players that share the work."""
 
     def __init__(self) -> None:
-        self.all = [Player() for _ in range(PLAYERS)]
+        self.all = [Player()]  # the others come when there is work for them
         self._listed: dict[str, dict[str, Any]] = {}
 
     def list_points(self, scenario: str) -> dict[str, Any]:
@@ -62,6 +63,7 @@ class Players:
 
     def play(self, points: Sequence[str]) -> list[dict[str, Any]]:
         """Play points wherever somebody is free; the verdicts come in no order."""
+        self.all += [Player() for _ in range(PLAYERS - len(self.all))]
         todo: queue.SimpleQueue[str] = queue.SimpleQueue()
         for point in points:
             todo.put(point)

@@ -13,11 +13,18 @@ from pathlib import Path
 from tests.crash.tracing import MUTATING, Fault
 
 _SCRIPT = """#!/bin/sh
-# Counting is one mkdir: of several gits at once, each gets a number of its own.
+verb= skip=
+for word; do
+  if [ -n "$skip" ]; then skip=; continue; fi
+  case $word in -C|-c|--git-dir|--work-tree) skip=1 ;; -*) ;; *) verb=$word; break ;; esac
+done
+# Counting is one mkdir: of several gits at once, each gets a number of its own. What each is for comes first: under
+# load runs take another order, and a number alone would be another git each time.
 number=1
-while ! mkdir "{place}/count/$number" 2> /dev/null; do number=$((number + 1)); done
-options=$(cat "{place}/$number.options" "{place}/all.options" 2> /dev/null) || [ -n "$options" ] || exec "{git}" "$@"
-strace -f -qq -o "{place}/$number.log" $options "{git}" "$@"
+while ! mkdir "{place}/count/$verb.$number" 2> /dev/null; do number=$((number + 1)); done
+name=$verb.$number
+options=$(cat "{place}/$name.options" "{place}/all.options" 2> /dev/null) || [ -n "$options" ] || exec "{git}" "$@"
+strace -f -qq -o "{place}/$name.log" $options "{git}" "$@"
 status=$?
 if [ $status -gt 128 ] && [ -e "{place}/whole-tree" ]; then
   read -r _ _ _ parent _ < /proc/$PPID/stat
@@ -35,7 +42,7 @@ class GitShim:
         self._strikes = 0
 
     @contextlib.contextmanager
-    def installed(self, *, record: bool = False, strike: int = 0, fault: Fault | None = None) -> Iterator[None]:
+    def installed(self, *, record: bool = False, strike: str = "", fault: Fault | None = None) -> Iterator[None]:
         """Stand in for git: tracing every one of them, or striking one."""
         shutil.rmtree(self._place, ignore_errors=True)
         (self._place / "count").mkdir(parents=True)
@@ -57,10 +64,10 @@ class GitShim:
         finally:
             os.environ["PATH"] = before
 
-    def read_logs(self) -> list[tuple[int, str]]:
-        """Give what every git did, by its number; of several processes of one git only the first one's calls."""
-        logs = sorted((int(path.stem), path) for path in self._place.glob("*.log"))
-        return [(number, _first_process(path.read_text())) for number, path in logs]
+    def read_logs(self) -> list[tuple[str, str]]:
+        """Give what every git did, by its name; of several processes of one git only the first one's calls."""
+        logs = sorted((path.stem, path) for path in self._place.glob("*.log"))
+        return [(name, _first_process(path.read_text())) for name, path in logs]
 
     def has_fired(self, fault: Fault) -> bool:
         """Tell whether the struck git died, or its call failed."""

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hivekeeper.commands import work
-from hivekeeper.domain import attempt
+from hivekeeper.commands import entries, work
+from hivekeeper.domain import attempt, gate, train
 from hivekeeper.domain import events as e
 from hivekeeper.domain import project as projection
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
@@ -18,9 +18,10 @@ from hivekeeper.domain.runner import make_shell_argv
 from hivekeeper.domain.states import AttemptState
 from hivekeeper.git import orders
 from hivekeeper.keeper import lease
-from hivekeeper.loops import dispatcher, executor, merger
+from hivekeeper.loops import dispatcher, executor
 from hivekeeper.runs import local, wrapper
-from hivekeeper.store import ledger, sqlite
+from hivekeeper.store import ledger, queries, sqlite
+from hivekeeper.store.database import Connection
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,6 @@ def act_before_intent() -> None:
     dispatch = dispatcher.Dispatcher.run_once
 
     def run_once(self: dispatcher.Dispatcher) -> dict[str, int]:
-        from hivekeeper.store import queries  # noqa: PLC0415
-
         with self._ledger.read() as connection:
             ready = [task for task in queries.list_ready_tasks(connection, 2) if not task.has_room]
         for task in ready:
@@ -130,11 +129,17 @@ def believe_exit_codes() -> None:
 def move_refs_unsynced() -> None:
     """Let git write objects and refs without a sync of its own, and the scripts without one after it."""
     orders.CLEAN_ENVIRONMENT["GIT_CONFIG_VALUE_0"] = "none"
+    change_script("settle.sh", "sync ", ": ")
+
+
+def change_script(name: str, old: str, new: str) -> None:
+    """Have the runs use scripts in one of which something is written differently."""
     scripts = Path(tempfile.mkdtemp(prefix="hive-mutant-")) / "scripts"
     shutil.copytree(orders._SCRIPTS, scripts)  # noqa: SLF001 - planted where it would be written
     shutil.copy(orders._SCRIPTS.parent / "rest.py", scripts.parent)  # noqa: SLF001 - see above
-    settle = scripts / "settle.sh"
-    settle.write_text(settle.read_text().replace("sync ", ": "))
+    text = (scripts / name).read_text()
+    assert old in text
+    (scripts / name).write_text(text.replace(old, new))
     orders._SCRIPTS = scripts  # noqa: SLF001 - see above
     atexit.register(shutil.rmtree, scripts.parent, ignore_errors=True)
 
@@ -161,7 +166,46 @@ def project_differently() -> None:
 
 def skip_gates() -> None:
     """Land what no gate has seen."""
-    merger.Facts.gate = property(lambda _facts: ())  # type: ignore[assignment, method-assign]
+    entries.Entry.gate = property(lambda entry: gate.Gate(replace(entry.repo, verify=None)))  # type: ignore[assignment, method-assign]
+
+
+def pass_the_failed() -> None:
+    """Take a tree that failed its gate for one that passed."""
+
+    def careless(
+        runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str, without: str | None = None
+    ) -> gate.Found:
+        found = judge(runs, kinds, boot_id=boot_id, without=without)
+        return replace(found, verdict=train.Verdict.PASSED) if found.verdict is train.Verdict.FAILED else found
+
+    judge = gate.judge
+    gate.judge = careless
+
+
+def reuse_verdicts() -> None:
+    """Take what is known of another tree under the same gate for what is known of this one."""
+
+    def of_any(connection: Connection, prefix: str) -> list[RunRow]:
+        place, _, digest = prefix.rpartition("-")
+        like = f"{place.rpartition('/')[0]}/%-{digest}%"
+        sql = "SELECT id FROM run WHERE kind = 'gate' AND exit_status = 0 AND id LIKE ? ORDER BY intended_at"
+        passed = [row[0] for row in connection.rows(sql, (like,))]
+        return of_tree(connection, f"{passed[0].rsplit('.', 3)[0]}." if passed else prefix)
+
+    of_tree = queries.list_runs_of_gate
+    queries.list_runs_of_gate = of_any
+
+
+def land_out_of_order() -> None:
+    """Land what has passed, whatever became of the one it was made on: in the plan, and in the branch's own move."""
+
+    def land(car: train.Car, parent: str, now: train.Snapshot, slots: int) -> train.Action | None:
+        passed = car.verdict is train.Verdict.PASSED
+        return train.Land(car.key) if passed else plan_car(car, parent, now, slots)
+
+    plan_car = train._plan_car  # noqa: SLF001 - planted where it would be written
+    train._plan_car = land  # noqa: SLF001 - see above
+    change_script("land_commit.sh", 'move_ref "$ref" "$new" "$old"', 'move_ref "$ref" "$new"')
 
 
 def publish_nothing() -> None:
@@ -209,6 +253,15 @@ MUTANTS: dict[str, Mutant] = {
         "what nobody synced is not believed", trust_old_boots, "agent", "is not what it wrote", power=True
     ),
     "gate skipped": Mutant("every landed tree was verified", skip_gates, "land", "nobody verified its tree"),
+    "failed tree taken for passed": Mutant(
+        "only what passed lands", pass_the_failed, "train", "nobody verified its tree"
+    ),
+    "verdict of another tree reused": Mutant(
+        "the tree tested is the tree landed", reuse_verdicts, "land", "nobody verified its tree"
+    ),
+    "landed before what it was made on": Mutant(
+        "a change lands when everything before it has", land_out_of_order, "mend", "nobody verified its tree"
+    ),
     "publishing believed unseen": Mutant(
         "published is what the person's repository has", publish_nothing, "publish", "its branch is elsewhere"
     ),

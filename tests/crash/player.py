@@ -1,7 +1,7 @@
 """Plays points one after another: `python -m tests.crash.player DIRECTORY` reads lines, answers a JSON line each.
 
 `list SCENARIO` lists a scenario's points, `recover SCENARIO` those of its recovery; any other line is a point to be
-struck, in the form in which a failure is printed: `land/pwrite64:12`, `git-land/git3/rename:1`, `exit/write:4:EIO`,
+struck, as a failure prints it: `land/pwrite64:12`, `git-land/git=update-ref.1/rename:1`, `exit/write:4:EIO`,
 `submit/fdatasync:2/pwrite64:7` (struck again while it is being recovered). With `--point POINT` it plays just that one,
 and shows the log it left.
 """
@@ -23,7 +23,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - kills do not depend on the disk, and m
 def parse_point(text: str) -> Point:
     """Read a point back from its one line."""
     scenario, *parts = text.split("/")
-    in_git = int(parts.pop(0).removeprefix("git")) if parts[0].startswith("git") else 0
+    in_git = parts.pop(0).removeprefix("git=") if parts[0].startswith("git=") else ""
     return Point(scenario, parse_fault(parts[0]), parse_fault(parts[1]) if parts[1:] else None, in_git)
 
 

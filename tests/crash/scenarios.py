@@ -8,8 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
@@ -17,27 +16,24 @@ from hivekeeper.commands import work as attempt_orders
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.commands.tasks import cancel_task, retry_task
 from hivekeeper.domain.plan import PlanSpec
-from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, TaskState
+from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import StaleEpochError
-from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.runs import wrapper
 from hivekeeper.store import queries
+from tests.crash.limits import LIMITS
+from tests.crash.playing import (
+    Scenario,
+    fetch,
+    has_landed,
+    is_intended,
+    is_landing,
+    is_submitted,
+    list_submitted,
+    play_until,
+)
 from tests.crash.stage import ME, Stage
+from tests.crash.trains import TRAINS
 from tests.store.ledger_kit import TO_THE_FIRST_SCHEMA, tamper
-
-Act = Callable[[Stage], None]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What happens before, what is killed, and how the hive is brought to its end afterwards."""
-
-    what: str
-    prepare: Act
-    act: Act
-    recover: Act = Stage.finish
-    with_git: bool = False  # on a repository
-    by_git: bool = False  # killed inside git, which the keeper started, instead of in the keeper itself
 
 
 def nothing(_stage: Stage) -> None:
@@ -129,46 +125,9 @@ def on_repository(stage: Stage) -> None:
     stage.submit(stage.task("a", repo=True), stage.task("b", repo=True, after=("a",)), repos=(stage.repo(),))
 
 
-def play_until(stage: Stage, condition: Callable[[Keeper], bool]) -> None:
-    with stage.keeper() as keeper:
-        stage.play(keeper, lambda: condition(keeper))
-
-
-def is_ready(keeper: Keeper) -> bool:
-    with keeper.hive.ledger.read() as connection:
-        return all(repo.state is RepoState.READY for repo in queries.list_repos(connection))
-
-
-def is_submitted(keeper: Keeper) -> bool:
-    with keeper.hive.ledger.read() as connection:
-        return bool(queries.list_open_attempts(connection, AttemptState.SUBMITTED))
-
-
-def is_landing(keeper: Keeper) -> bool:
-    with keeper.hive.ledger.read() as connection:
-        return any(entry.state is MergeState.LANDING for entry in queries.list_open_merges(connection))
-
-
-def has_landed(keeper: Keeper) -> bool:
-    with keeper.hive.ledger.read() as connection:
-        return bool(queries.list_tasks_in_state(connection, TaskState.COMPLETE))
-
-
-def fetch(stage: Stage) -> None:
-    play_until(stage, is_ready)
-
-
 def fetched(stage: Stage) -> None:
     on_repository(stage)
     fetch(stage)
-
-
-def is_intended(kind: str) -> Callable[[Keeper], bool]:
-    def is_so(keeper: Keeper) -> bool:
-        with keeper.hive.ledger.read() as connection:
-            return any(run.kind == kind for run in queries.list_open_runs(connection))
-
-    return is_so
 
 
 def laid_out(stage: Stage) -> None:
@@ -213,11 +172,6 @@ def conflicting(stage: Stage) -> None:
     tasks = [stage.task(name, repo=True, command=f"{mark} && echo {name} > README") for name in ("a", "b")]
     stage.submit(*tasks, repos=(stage.repo(verify=None),))
     play_until(stage, lambda keeper: len(list_submitted(keeper)) == 2)
-
-
-def list_submitted(keeper: Keeper) -> list[str]:
-    with keeper.hive.ledger.read() as connection:
-        return [task.key for _, task in queries.list_open_attempts(connection, AttemptState.SUBMITTED)]
 
 
 def cancelling(stage: Stage) -> None:
@@ -417,7 +371,7 @@ SCENARIOS: dict[str, Scenario] = {
     "start": Scenario("intended runs are asked for", dispatched, step_once),
     "leave": Scenario("the keeper is dead for the whole life of a run", dispatched_slowly, start_and_leave),
     "exit": Scenario("ended runs are recorded, tasks completed, the convoy ended", started, Stage.finish),
-    "wrap": Scenario("the wrapper beside a run: claim, output, exit record", dispatched, wrap),
+    "wrap": Scenario("the wrapper beside a run: claim, output, exit record", dispatched, wrap, is_sure=False),
     "retry": Scenario("failed attempts, another swarm, the last attempt", failing, Stage.finish),
     "cancel": Scenario(
         "a cancelled task's living processes are ended, its work kept", cancelling, cancel, with_git=True
@@ -445,4 +399,6 @@ SCENARIOS: dict[str, Scenario] = {
     "git-work": Scenario("git itself is struck in clone and snapshot", fetched, work, by_git=True),
     "git-land": Scenario("git itself is struck while a candidate lands", worked, land, by_git=True),
     "git-publish": Scenario("git itself is struck while publishing", landed, Stage.finish, by_git=True),
+    **TRAINS,
+    **LIMITS,
 }

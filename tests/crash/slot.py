@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.crash.gitshim import GitShim
-from tests.crash.scenarios import SCENARIOS, Scenario
+from tests.crash.playing import Scenario
+from tests.crash.scenarios import SCENARIOS
 from tests.crash.stage import Stage
 from tests.crash.tracing import Fault, count_points, has_fired, record_calls, run_traced, strike_call, wait_for_end
 
@@ -35,10 +36,10 @@ class Point:
     scenario: str
     fault: Fault
     again: Fault | None = None
-    in_git: int = 0  # the how-manieth git of the act is struck, instead of the keeper
+    in_git: str = ""  # which git of the act is struck, instead of the keeper: `push.1` is its first push
 
     def __str__(self) -> str:
-        place = f"{self.scenario}/" + (f"git{self.in_git}/" if self.in_git else "") + str(self.fault)
+        place = f"{self.scenario}/" + (f"git={self.in_git}/" if self.in_git else "") + str(self.fault)
         return place + (f"/{self.again}" if self.again else "")
 
 
@@ -97,8 +98,8 @@ class Slot:
             problem = self._in_child(lambda: scenario.act(self.stage))
         problems = ([problem] if problem else []) + self._recover(scenario)
         assert not problems, f"{name} undisturbed: {problems}"
-        for number, log in self.shim.read_logs():
-            points += [Point(name, fault, in_git=number) for fault in count_points(log)]
+        for git, log in self.shim.read_logs():
+            points += [Point(name, fault, in_git=git) for fault in count_points(log)]
         return points
 
     def list_recovery_points(self, name: str) -> list[Fault]:

@@ -31,6 +31,8 @@ PATIENCE_S = 30.0
 MOST_PASSES = 300
 IDENTITY = {f"GIT_{who}_{what}": "ann" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 NOBODYS = {**IDENTITY, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "0"}
+# Always the same commits, so that two plays can be held against each other.
+LONG_AGO = {f"GIT_{who}_DATE": "@1700000000 +0000" for who in ("AUTHOR", "COMMITTER")}
 
 
 class Stage:
@@ -40,10 +42,11 @@ class Stage:
         self.root = root
         self.hive = root / "hive"
         self.app = root / "app"
+        self.remote = root / "remote.git"  # another one of the person's, without files, where a scenario needs it
         # Outside what a power cut can touch: a line for every agent that truly began, and for all that was promised.
         self.said = root.with_name(f"{root.name}.said")
         self.copy = root / "copy.db"  # of a ledger, from before more was done
-        self.settings = Settings(workers=2, level="limits", pool=0)
+        self.settings = Settings(workers=2, level="limits", pool=0, parallel=2)
 
     def make_hive(self) -> None:
         (self.hive / ".hive").mkdir(parents=True, exist_ok=True)
@@ -58,7 +61,9 @@ class Stage:
 
     def git(self, *arguments: str) -> str:
         argv = ("git", "-C", str(self.app), *arguments)
-        done = subprocess.run(argv, env={**os.environ, **NOBODYS}, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            argv, env={**os.environ, **NOBODYS, **LONG_AGO}, check=True, capture_output=True, text=True
+        )
         return done.stdout.strip()
 
     def tell(self, *lines: str) -> None:
@@ -170,8 +175,10 @@ class Stage:
                 kept = [run.succeeded for run in runs if run.kind == "snapshot"]
                 if not kept or any(kept):  # what could not be kept stays where it is, for a person
                     return False
-            repos = queries.list_repos(connection)
-            return all(not r.publishing and (r.published == r.integration or r.publish_problem) for r in repos)
+            now, repos = SystemClock().now(), queries.list_repos(connection)
+            waits = [r.publish_problem is not None and now < (r.publish_retry_at or "") for r in repos]
+            published = [r.published == r.integration or wait for r, wait in zip(repos, waits, strict=True)]
+            return all(published) and not any(r.publishing for r in repos)
 
     def finish(self) -> None:
         """Keep the hive until everything has come to its end."""
@@ -205,10 +212,22 @@ class Stage:
         found = [str(violation) for violation in check_history(history)]
         with self.ledger() as ledger, ledger.read() as connection, rebuilt(connection) as again:
             found += [f"replay differs: {what}" for what in list_differences(connection, again)]
-        for repository in (self.hive / ".hive" / "repos" / "app.git", self.app):
+        for repository in (self.hive / ".hive" / "repos" / "app.git", self.app, self.remote):
             if repository.exists():
                 found += _check_repository(repository)
+        if self.app.exists():
+            found += self._check_checkout()
         return found + [f"lost: {key}: {what} is not what it wrote" for key, what in self._list_spoilt(history)]
+
+    def _check_checkout(self) -> list[str]:
+        """Look for anything that is not as the person, or git itself, would have left it in their check-out."""
+        changed = self.git("--no-optional-locks", "status", "--porcelain").splitlines()
+        left = [path.name for path in (self.app / ".git").iterdir() if path.suffix == ".lock" or "hive" in path.name]
+        mine = (self.app / "notes").exists()
+        if mine and (self.app / "notes").read_text() != "mine\n":
+            left.append("other notes")
+        expected = ["?? notes"] if mine else []
+        return [f"the person's check-out: {changed} {left}"] if changed != expected or left else []
 
     def _list_spoilt(self, history: History) -> Iterator[tuple[str, str]]:
         """Find outputs and landed files that are not what their task wrote: its own name."""

@@ -256,6 +256,18 @@ def test_a_runs_directory_that_no_row_knows_is_found(patient: Patient) -> None:
     assert found.advice.endswith("hive up")
 
 
+def test_check_outs_of_the_queue_and_the_runs_in_them_are_nobodys_left_overs(patient: Patient) -> None:
+    assert (patient.places.checkout("app", 1) / "work").is_dir()
+    assert list((patient.places.runs / "_gates" / "app").glob("*.gate"))
+    assert patient.find_wrong() == []
+
+
+def test_a_directory_of_a_verification_that_no_row_knows_is_found(patient: Patient) -> None:
+    (patient.places.runs / "_gates" / "app" / "0123-4567.1.1.gate").mkdir()
+    found = _only(patient, Check.RUNS, Level.WARN)
+    assert "_gates/app/0123-4567.1.1.gate" in found.what
+
+
 def test_a_name_that_is_no_text_is_found_and_does_not_pass_for_a_damaged_ledger(patient: Patient) -> None:
     Path(os.fsdecode(os.fsencode(patient.places.runs) + b"/work/\xff.1.agent")).mkdir()
     _only(patient, Check.RUNS, Level.WARN)

@@ -1,17 +1,17 @@
 """One keeper at a time, however they come, go, freeze and die."""
 
-import json
 import os
 import signal
 from pathlib import Path
 
-from hivekeeper.clock import to_seconds
+from hivekeeper.store.ledger import read_head
+from hivekeeper.store.sqlite import reading_only
 from tests.e2e.conftest import Shell
 
 SLOW = "convoy: slow\ntasks:\n  - {id: A, command: 'echo x >> marks; while ! test -f go; do sleep 0.02; done'}\n"
 
 
-def _begin(shell: Shell) -> int:
+def begin_slow(shell: Shell) -> int:
     """Start a keeper with a task that waits for the file `go`; give the keeper's pid."""
     process = shell.start("run", shell.plan(SLOW))
     shell.wait((shell.root / "marks").exists)
@@ -19,7 +19,7 @@ def _begin(shell: Shell) -> int:
 
 
 def test_a_second_keeper_leaves_with_3_and_touches_nothing(shell: Shell) -> None:
-    _begin(shell)
+    begin_slow(shell)
     events = shell.json("status")["events"]
     other = shell.plan("convoy: other\ntasks:\n  - {id: A, command: 'true'}\n", "other.yaml")
     assert "Another keeper is active" in shell.hive("run", other, code=3)
@@ -31,7 +31,7 @@ def test_a_second_keeper_leaves_with_3_and_touches_nothing(shell: Shell) -> None
 
 
 def test_after_kill_9_the_next_keeper_starts_at_once_and_adopts_what_runs(shell: Shell) -> None:
-    os.kill(_begin(shell), signal.SIGKILL)
+    os.kill(begin_slow(shell), signal.SIGKILL)
     shell.started[0].wait()
     second = shell.start("run", "plan.yaml")
     shell.wait(shell.keeper_is_active)
@@ -43,7 +43,7 @@ def test_after_kill_9_the_next_keeper_starts_at_once_and_adopts_what_runs(shell:
 
 
 def test_ctrl_c_leaves_the_worker_alone_and_says_how_to_come_back(shell: Shell) -> None:
-    os.kill(_begin(shell), signal.SIGINT)
+    os.kill(begin_slow(shell), signal.SIGINT)
     said, _ = shell.started[0].communicate(timeout=30)
     assert shell.started[0].returncode == 130
     assert "hive run plan.yaml" in said
@@ -55,7 +55,7 @@ def test_ctrl_c_leaves_the_worker_alone_and_says_how_to_come_back(shell: Shell) 
 
 def test_a_frozen_keeper_is_abandoned_killed_and_followed(shell: Shell) -> None:
     (shell.root / "hive.toml").write_text('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
-    pid = _begin(shell)
+    pid = begin_slow(shell)
     os.kill(pid, signal.SIGSTOP)
     (shell.root / "go").touch()
     shell.wait(lambda: "ABANDONED" in shell.hive("log", "-n", "100") or _try_run(shell))
@@ -74,7 +74,7 @@ def _try_run(shell: Shell) -> bool:
 
 def test_a_frozen_keeper_that_wakes_after_its_lock_was_lost_is_refused_and_stops(shell: Shell) -> None:
     (shell.root / "hive.toml").write_text('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
-    pid = _begin(shell)
+    pid = begin_slow(shell)
     os.kill(pid, signal.SIGSTOP)
     (shell.root / ".hive" / "keeper.lock").unlink()  # somebody "cleaned up"
     successor = shell.start("up")
@@ -101,30 +101,21 @@ def test_up_detached_takes_work_from_another_terminal_until_down(shell: Shell) -
 
 
 def test_a_cancelled_task_is_ended_by_the_keeper_of_the_other_terminal(shell: Shell) -> None:
-    _begin(shell)
+    begin_slow(shell)
     shell.hive("task", "cancel", "A", "--reason", "wrong branch")
     assert shell.started[0].wait(30) == 1
     assert "wrong branch" in shell.hive("task", "why", "A")
 
 
-def test_an_exit_is_recorded_within_a_second_of_it_happening(shell: Shell) -> None:
-    _begin(shell)
-    (shell.root / "go").touch()
-    assert shell.started[0].wait(30) == 0
-    lines = shell.hive("log", "-n", "100", "--json").splitlines()
-    ended = [line for line in lines if '"run.exited"' in line]
-    assert len(ended) == 1
-    event = json.loads(ended[0])
-    assert to_seconds(event["recorded_at"]) - to_seconds(event["occurred_at"]) < 1.0
-
-
 def test_nothing_of_a_hive_is_left_running_when_it_is_done(shell: Shell) -> None:
     shell.hive("run", shell.plan("convoy: c\ntasks:\n  - {id: A, command: 'sleep 300 & setsid sleep 300 & true'}\n"))
+    with reading_only(shell.root / ".hive" / "ledger.db") as connection:
+        marker = f"{read_head(connection).hive}/c/A.1.agent\0".encode()
     left = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
-                if b"/c/A.1.agent\0" in (process / "environ").read_bytes():
+                if marker in (process / "environ").read_bytes():
                     left.append((process / "cmdline").read_bytes())
             except OSError:
                 continue

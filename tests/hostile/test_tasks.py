@@ -137,7 +137,7 @@ def test_a_prompt_too_long_for_an_argument_says_what_to_set_instead(theatre: The
 
 def test_a_runner_that_is_not_installed_or_not_known_is_named(theatre: Theatre) -> None:
     assert theatre.ending("missing-runner").endswith("no-such-agent: not found")
-    assert theatre.ending("unknown") == "there is no runner 'unknown'; name one of those in [runners] of hive.toml"
+    assert theatre.ending("unknown") == "there is no runner 'unknown'; name one of those that hive runner ls shows"
 
 
 def test_who_behaves_beside_them_has_its_output(theatre: Theatre) -> None:

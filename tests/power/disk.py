@@ -56,6 +56,7 @@ class State:
     tree: Tree
     acknowledged: bytes
     digest: int
+    links: Mapping[str, str] = field(default_factory=dict)  # further names of a file, each with the first one
 
 
 class Disk:
@@ -75,8 +76,11 @@ class Disk:
         """Hold exactly this tree."""
         kept = set(self._clear("", state.tree))
         for path, node in state.tree.items():
-            if path not in kept:
+            if path not in kept and path not in state.links:
                 self._make(path, node)
+        for path, first in state.links.items():
+            (self._root / path).unlink(missing_ok=True)
+            (self._root / path).hardlink_to(self._root / first)
 
     def _clear(self, prefix: str, tree: Tree) -> Iterator[str]:
         """Remove what is not of the tree; tell what may stay."""
@@ -137,7 +141,8 @@ def enumerate_states(start: Tree, ops: Sequence[Op], last: int | None = None) ->
             key = outcome.digest, len(model.acknowledged)
             if key not in seen:
                 seen.add(key)
-                yield State(f"{index}-{label}", outcome.make_tree(), model.acknowledged, outcome.digest)
+                acknowledged, links = model.acknowledged, outcome.list_links()
+                yield State(f"{index}-{label}", outcome.make_tree(), acknowledged, outcome.digest, links)
 
 
 def replay(start: Tree, ops: Sequence[Op]) -> Tree:
@@ -197,10 +202,14 @@ class _Outcome:
 
     digest: int
     base: dict[str, Node]
+    paths: "Mapping[_Inode, list[str]]"
     replaced: Mapping[str, Node] = field(default_factory=dict)
 
     def make_tree(self) -> Tree:
         return {**self.base, **self.replaced}
+
+    def list_links(self) -> dict[str, str]:
+        return {path: paths[0] for paths in self.paths.values() for path in paths[1:]}
 
 
 class _View:
@@ -234,7 +243,7 @@ class _View:
         digest = self.digest
         for path in replaced:
             digest += digest_entry(path, node) - digest_entry(path, self.tree[path])
-        return _Outcome(digest, self.tree, replaced)
+        return _Outcome(digest, self.tree, self.paths, replaced)
 
     def settle(self, outcome: _Outcome) -> None:
         """Become that tree."""
@@ -410,8 +419,8 @@ class _Model:
 
     def outcomes(self) -> Iterator[tuple[str, _Outcome]]:
         """Tell what a cut at this moment could leave."""
-        yield "all", _Outcome(self._view.digest, self._view.tree)
-        yield "durable", _Outcome(self._durable_view.digest, self._durable_view.tree)
+        yield "all", _Outcome(self._view.digest, self._view.tree, self._view.paths)
+        yield "durable", _Outcome(self._durable_view.digest, self._durable_view.tree, self._durable_view.paths)
         lost: list[tuple[int, _Step | tuple[_Inode, _Change]]] = [(step.index, step) for step in self._steps]
         for inode in self._dirty:
             if inode in self._view.paths:
@@ -440,7 +449,7 @@ class _Model:
                     instead.setdefault(slot.directory, {}).setdefault(slot.name, slot.before)
                     placed.add(slot.after)
         view = self._look(instead=instead)
-        return _Outcome(view.digest, view.tree)
+        return _Outcome(view.digest, view.tree, view.paths)
 
 
 def _put(entries: dict[str, _Inode], name: str, inode: _Inode | None) -> None:

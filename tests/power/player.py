@@ -82,10 +82,12 @@ class PowerSlot(Slot):
         summary = Summary(name, self.operations, len(states))
         chance = random.Random(f"{seed} {name}")  # noqa: S311 - a choice, not a secret
         chosen = states if len(states) <= checked else sorted(chance.sample(states, checked), key=states.index)
-        to_recover = {id(state) for state in chance.sample(chosen, min(recovered, len(chosen)))}
-        disk = Disk(self.world)
+        to_recover = chance.sample(chosen, min(recovered, len(chosen)))
+        if most_bad is not None:
+            chosen = to_recover  # in no order: a few bad ones are found sooner everywhere than from the beginning on
+        recovering, disk = set(map(id, to_recover)), Disk(self.world)
         for state in chosen:
-            wrong = self._play(name, disk, state, recover=id(state) in to_recover)
+            wrong = self._play(name, disk, state, recover=id(state) in recovering)
             if wrong:
                 summary.bad.append(f"make power STATE={name}/{state.label}   # {wrong[0][-600:]}")
                 if len(summary.bad) == most_bad:

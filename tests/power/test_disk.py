@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.power.disk import Disk, State, UnknownFileError, enumerate_states, replay, write_state
-from tests.power.ops import Acknowledge, MakeDirectory, Op, Open, Rename, Resize, Symlink, Sync, SyncAll, Write
+from tests.power.ops import Acknowledge, Link, MakeDirectory, Op, Open, Rename, Resize, Symlink, Sync, SyncAll, Write
 from tests.power.trace import record, require_strace
 from tests.power.tree import Directory, File, SymbolicLink, Tree, digest_tree, load_tree
 
@@ -340,3 +340,15 @@ def test_sqlite_keeps_every_acknowledged_row_when_it_syncs_each_commit(root: Pat
 
 def test_sqlite_may_lose_acknowledged_rows_when_it_does_not(root: Path) -> None:
     assert lost_rows(root, "NORMAL", "close") != []
+
+
+def test_two_names_of_one_file_are_still_two_names_of_one_file(tmp_path: Path) -> None:
+    start: Tree = {"one": File().with_bytes(0, b"x")}
+    states = list(enumerate_states(start, [Link("one", "other")]))
+    both = next(state for state in states if "other" in state.tree)
+    for _ in range(2):
+        write_state(both, tmp_path)
+        assert (tmp_path / "one").samefile(tmp_path / "other")
+    alone = next(state for state in states if "other" not in state.tree)
+    write_state(alone, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]

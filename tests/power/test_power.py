@@ -13,7 +13,7 @@ from tests.crash.scenarios import SCENARIOS
 # Of each scenario so many states are checked, and so many of these brought to their end. A state of a scenario with a
 # repository takes real git to check and a whole life of its tasks to bring to its end.
 CHECKED, RECOVERED = 1000, 30
-CHECKED_WITH_GIT, RECOVERED_WITH_GIT = 300, 9
+CHECKED_WITH_GIT, RECOVERED_WITH_GIT = 100, 5
 LEAST_STATES = 10_000
 
 pytestmark = pytest.mark.timeout(3600 if not SOAK else 86_400)

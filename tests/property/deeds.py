@@ -5,26 +5,40 @@ A deed that the ledger would take though no loop does it (completing what waits 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
-from hivekeeper.commands import attempts, convoys, merges, runs, tasks
-from hivekeeper.domain.convoy import Outcome, decide_outcome
+from hivekeeper.commands import attempts, convoys, merges, runs, sessions, tasks
+from hivekeeper.domain.budget import Cap
+from hivekeeper.domain.convoy import Outcome as ConvoyOutcome
+from hivekeeper.domain.convoy import decide_outcome
+from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Claim, Ending, Order
+from hivekeeper.domain.session import Hold
 from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, RunState, SwarmState, TaskState
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 from tests.store.ledger_kit import BOOT
 
+REPORT = Report(Outcome.RATE_LIMITED, "429", "s-1", Usage(5, 7, 11), 60.0)
 CLAIM = Claim(7, 8, BOOT, "2026-01-01T00:00:01.000000Z")
 ENDED_AT = "2026-01-01T00:00:02.000000Z"
-OPEN_ATTEMPT = (AttemptState.WORKING, AttemptState.SUBMITTED)
+OPEN_ATTEMPT = (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
 OPEN_RUN = (RunState.INTENDED, RunState.RUNNING)
 OPEN_MERGE = (MergeState.QUEUED, MergeState.VERIFYING, MergeState.LANDING)
-ASKABLE = ("cancel", "retry", "archive", "cancel all", "fetch again", "kill")  # what a person may do
+ASKABLE = (
+    "cancel",
+    "retry",
+    "archive",
+    "cancel all",
+    "fetch again",
+    "kill",
+    "lift a hold",
+    "allow",
+)  # what a person may do
 
 
 class Comes(Enum):
@@ -58,6 +72,7 @@ def list_deeds(connection: Connection, number: int) -> Iterator[Deed]:
                     yield from _of_run(run, number)
     for repo in queries.list_repos(connection):
         yield from _of_repo(repo, commit(number))
+    yield from _of_holds(connection)
 
 
 def commit(number: int) -> str:
@@ -116,6 +131,7 @@ def is_ready(connection: Connection, convoy: ConvoyRow, task: TaskRow) -> bool:
 
 def _of_attempt(row: AttemptRow, task: TaskRow, made: str) -> Iterator[Deed]:
     working, settled = row.state is AttemptState.WORKING, row.state not in OPEN_ATTEMPT
+    parked = row.state is AttemptState.PARKED
     wanted = task.state is TaskState.IN_PROGRESS and not settled
     stopping = task.state is TaskState.CANCELLING and not settled
 
@@ -138,6 +154,8 @@ def _of_attempt(row: AttemptRow, task: TaskRow, made: str) -> Iterator[Deed]:
         ("unknown", partial(attempts.leave_unknown, task=task, attempt=row, why="who knows"), unknown),
         ("stop", partial(attempts.cancel_attempt, task=task, attempt=row),
          _pick(done=working and stopping, refused=settled or wanted)),
+        ("park", partial(sessions.park_attempt, attempt=row, why="429"), _pick(done=working, refused=not working)),
+        ("resume", partial(sessions.resume_attempt, attempt=row), _pick(done=parked, refused=not parked)),
         ("sweep", partial(attempts.sweep_attempt, attempt=row),
          _pick(done=settled and present, refused=not settled or not present)),
     )  # fmt: skip
@@ -147,6 +165,7 @@ def _of_run(run: RunRow, number: int) -> Iterator[Deed]:
     still_open = run.state in OPEN_RUN
     ending = Ending(number % 3 - 1, "exit", number, ENDED_AT, "said so" * (number % 2))
     fresh = still_open and run.kill_requested_at is None
+    unread = not still_open and run.outcome is None
     either = _pick(done=still_open, refused=not still_open)
     started = Comes.DONE if run.state is RunState.INTENDED else Comes.REFUSED
     yield from _deeds(
@@ -154,6 +173,7 @@ def _of_run(run: RunRow, number: int) -> Iterator[Deed]:
         ("end", partial(runs.note_ended, run=run, claim=CLAIM, ending=ending), either),
         ("lose", partial(runs.note_lost, run=run, why="gone"), either),
         ("kill", partial(runs.request_kill, run=run, why="off"), Comes.DONE if fresh else Comes.NOTHING),
+        ("report", partial(runs.note_report, run=run, report=REPORT), _pick(done=unread, refused=not unread)),
     )
 
 
@@ -169,20 +189,36 @@ def _of_merge(entry: MergeRow, task: TaskRow, attempt: AttemptRow, made: str) ->
         return lambda tx: command(tx, entry, at=tx.now)
 
     def reject(tx: Transaction) -> None:
-        merges.reject(tx, entry, task, attempt, why="conflict", at=tx.now)
+        merges.reject(tx, entry, task, attempt, why="conflict", body={"mode": "anew"})
 
     made_one = entry.candidate is not None
+    candidate = replace(entry, round=entry.round + 1, base=commit(1), candidate=made, tree=commit(2))
     yield from _deeds(
-        ("verify", partial(merges.begin_verifying, entry=entry, base=commit(1), candidate=made, tree=commit(2)),
-         _pick(done=queued and wanted, refused=not queued)),
+        ("verify", partial(merges.begin_verifying, entry=candidate),
+         _pick(done=(queued or verifying) and wanted, refused=not (queued or verifying))),
         ("begin landing", step(merges.begin_landing), _pick(done=verifying and wanted, refused=not verifying)),
-        ("land", step(partial(merges.note_landed, task=task)),
+        ("land", step(partial(merges.note_landed, task=task, learned={"hunk": made})),
          _pick(done=landing, refused=made_one and not landing)),
         ("requeue", partial(merges.requeue, entry=entry, why="moved"),
          _pick(done=verifying or landing, refused=not (verifying or landing))),
+        ("hold", partial(merges.hold, entry=entry, why="the gate"),
+         _pick(done=(queued or verifying) and not entry.held, refused=not (queued or verifying) or bool(entry.held))),
+        ("resolve", partial(merges.note_resolved, entry=entry, commit=made, tier="ai", lost=["a line"]),
+         _pick(done=queued or verifying, refused=not (queued or verifying))),
         ("reject", reject, _pick(done=(queued or verifying) and wanted, refused=not (queued or verifying) or stopping)),
         ("withdraw", withdraw, _pick(done=(queued or verifying) and stopping, refused=True)),
     )  # fmt: skip
+
+
+def _of_holds(connection: Connection) -> Iterator[Deed]:
+    """List what can be done about what is held up; placing it again replaces it."""
+    hold, held = Hold("runner", "claude", "rate-limited", 60.0, 1), queries.list_holds(connection)
+    lift = Comes.DONE if any(not row.lifted for row in held) else Comes.NOTHING
+    yield from _deeds(
+        ("place a hold", partial(sessions.place_hold, hold=hold, why="429"), Comes.DONE),
+        ("lift a hold", partial(sessions.lift_hold, scope="runner", name="claude"), lift),
+        ("allow", partial(sessions.raise_budget, scope="convoy", name="c", cap=Cap(10, None)), Comes.DONE),
+    )
 
 
 def _of_repo(repo: RepoRow, made: str) -> Iterator[Deed]:
@@ -196,6 +232,8 @@ def _of_repo(repo: RepoRow, made: str) -> Iterator[Deed]:
 
     either, ending = _pick(done=fetching, refused=not fetching), _pick(done=busy, refused=not busy)
     yield from _deeds(
+        ("stop", partial(merges.stop_queue, repo=repo, why="red"),
+         _pick(done=not repo.stopped, refused=bool(repo.stopped))),
         ("fetched", partial(merges.note_fetched, repo=repo, integration=made, source=made), either),
         ("fetch failed", partial(merges.note_fetch_failed, repo=repo, problem="no such place"), either),
         ("fetch again", partial(merges.fetch_again, repo=repo, why="lost"), Comes.DONE if fetching else None),
@@ -211,12 +249,12 @@ def _of_convoy(connection: Connection, convoy: ConvoyRow) -> Iterator[Deed]:
     counts = queries.count_tasks_by_state(connection, convoy.name)
     outcome = decide_outcome(counts, queries.count_startable(connection, convoy.name))
     archive = Comes.NOTHING if convoy.state is ConvoyState.ARCHIVED else _pick(done=not active, refused=active)
-    settle = Comes.NOTHING if outcome is Outcome.GOING_ON else Comes.DONE
+    settle = Comes.NOTHING if outcome is ConvoyOutcome.GOING_ON else Comes.DONE
     left = any(state not in (TaskState.COMPLETE, TaskState.CANCELLED, TaskState.CANCELLING) for state in counts)
     closable = {s.number for s in queries.list_closable_swarms(connection) if s.convoy == convoy.name}
 
     def settle_now(tx: Transaction) -> None:
-        convoys.settle_convoy(tx, convoy.name, outcome if active else Outcome.COMPLETE, at=tx.now)
+        convoys.settle_convoy(tx, convoy.name, outcome if active else ConvoyOutcome.COMPLETE, at=tx.now)
 
     yield from _deeds(
         ("settle", settle_now, settle if active else Comes.REFUSED),

@@ -1,4 +1,4 @@
-"""The pure decisions, followed to their end: an attempt and a merge whose runs have any fate there is.
+"""The pure decisions, followed to their end: an attempt, a gate and a landing whose runs have any fate there is.
 
 What single facts lead to is in the tests of each decision; here each answer is acted upon and the next one asked for.
 """
@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivekeeper.domain import attempt as a
+from hivekeeper.domain import gate as g
 from hivekeeper.domain import merge as m
+from hivekeeper.domain import train as t
 from hivekeeper.domain.convoy import Outcome, decide_outcome, decide_swarm
-from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.names import attempt_run_id, gate_run_id
 from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.states import MergeState, RepoState, RunState, TaskState, may_move
+from hivekeeper.domain.states import MergeState, RepoState, RunState, TaskState
 from tests.property.budget import PATIENCE, tries
 
 pytestmark = PATIENCE
@@ -153,55 +155,162 @@ def make_entry(state: MergeState, number: int) -> MergeRow:
     )  # fmt: skip
 
 
-@given(has_gate=st.booleans(), data=st.data())
+def make_gate_run(kind: str, number: int, boot: str) -> RunRow:
+    """Intend a run that verifies a tree; each try in another check-out."""
+    run = make_run(kind, "")
+    values = {name: getattr(run, name) for name in RunRow.__slots__}
+    run_id = gate_run_id("r", "4" * 40, "5" * 64, f"{number}.{1 + number % 2}.{kind}")
+    return RunRow(**values | {"id": run_id, "task": None, "attempt": None, "repo": "r", "boot_id": boot})
+
+
+SETUPS = st.fixed_dictionaries({}, optional={"setup": SAID, "keep": st.just(["k"])})
+
+
+@given(details=SETUPS, data=st.data())
+@tries(300)
+def test_every_tree_comes_to_a_verdict_and_it_is_what_its_runs_said(
+    details: dict[str, object], data: st.DataObject
+) -> None:
+    kinds, boot = g.Gate(make_repo(details)).kinds, BOOTS[0]
+    runs: list[RunRow] = []
+    for _ in range(8 * len(kinds)):
+        boot = BOOTS[1] if data.draw(st.integers(0, 19)) == 0 else boot
+        found = g.judge(runs, kinds, boot_id=boot)
+        assert found == g.judge(tuple(runs), kinds, boot_id=boot), "the same facts, another answer"
+        see_that_it_was_said(found, runs, boot)
+        if found.verdict is t.Verdict.UNTRIED:
+            runs.append(make_gate_run(kinds[0], found.tries + 1, boot))
+        elif found.verdict is not t.Verdict.RUNNING:
+            return
+        else:
+            assert found.under_way is not None
+            kind = g.next_kind(found.under_way, kinds)
+            assert (kind is None) == found.under_way.last.is_open, "it waits for what runs, and for nothing else"
+            if kind is not None:
+                assert kinds.index(kind) == len(found.under_way.runs), "every kind once, in their order"
+                runs.append(make_gate_run(kind, found.under_way.number, boot))
+        assert len({run.id for run in runs}) == len(runs), "one id, one run"
+        runs = [data.draw(gate_fates(run)) if run.is_open else run for run in runs]
+    assert any(run.kill_requested_at or run.is_open for run in runs), "no verdict, and nobody asked for its end"
+
+
+@st.composite
+def gate_fates(draw: st.DrawFn, run: RunRow) -> RunRow:
+    """As of any run; now and then its end was asked for."""
+    fate = draw(fates(run))
+    values = {name: getattr(fate, name) for name in RunRow.__slots__}
+    return RunRow(**values | {"kill_requested_at": AT}) if draw(st.integers(0, 9)) == 0 else fate
+
+
+def see_that_it_was_said(found: g.Found, runs: Sequence[RunRow], boot: str) -> None:
+    """Hold a verdict against the runs it was drawn from."""
+    tries_, run = g.list_tries(runs), found.run
+    if found.verdict is t.Verdict.PASSED:
+        assert run is not None
+        assert run.kind == "gate"
+        assert run.succeeded, "G3: only a gate's own exit code 0 passes"
+        before = next(each for each in tries_ if run in each.runs).runs
+        assert all(other.succeeded for other in before), "a gate in a check-out that was never made ready"
+    elif found.verdict is t.Verdict.FAILED:
+        assert run is not None
+        assert run.state is RunState.EXITED, "what was lost said nothing"
+        assert run.kind in ("setup", "gate"), "a check-out of ours that fails is nobody's fault"
+        assert run.ended_by not in ("killed", "could-not-start")
+        assert run.kill_requested_at is None, "who was told to end has not failed"
+    elif found.verdict is t.Verdict.BROKEN:
+        assert len(tries_) >= a.MAX_INFRASTRUCTURE_TRIES
+        assert not any(each.last.kind == "gate" and each.last.succeeded for each in tries_ if not was_stopped(each))
+    elif found.verdict is t.Verdict.RUNNING:
+        assert found.under_way is not None
+        last = found.under_way.last
+        assert last.is_open or last.boot_id == boot, "a check-out that nobody synced"
+
+
+def was_stopped(each: g.Try) -> bool:
+    """Tell whether somebody asked for a try's end."""
+    return each.last.kill_requested_at is not None
+
+
+@given(data=st.data())
+@tries(200)
+def test_a_failure_that_was_counted_is_not_counted_again(data: st.DataObject) -> None:
+    kinds, runs = g.Gate(make_repo({})).kinds, list[RunRow]()
+    for number in range(1, data.draw(st.integers(1, 4)) + 1):
+        for kind in kinds:
+            runs.append(make_ended(make_gate_run(kind, number, BOOTS[0]), 0))
+        runs[-1] = make_ended(runs[-1], data.draw(st.sampled_from([0, 1, 1])))
+    found = g.judge(runs, kinds, boot_id=BOOTS[0])
+    statuses = [run.exit_status for run in runs if run.kind == "gate"]
+    assert (found.verdict is t.Verdict.PASSED) == (0 in statuses), "what passed once may land"
+    assert found.failures == statuses.count(1)
+    without = g.judge(runs, kinds, boot_id=BOOTS[0], without=runs[len(kinds) - 1].id)
+    if statuses == [1]:
+        assert without.verdict is t.Verdict.UNTRIED, "a suspect is tried once more"
+    elif 0 not in statuses:
+        assert without.verdict is t.Verdict.FAILED
+        assert without.run is not None
+        assert without.run.id != runs[len(kinds) - 1].id, "refused by its second failure, never by the first alone"
+
+
+def make_ended(run: RunRow, status: int) -> RunRow:
+    """Have a run end with an exit code."""
+    values = {name: getattr(run, name) for name in RunRow.__slots__}
+    return RunRow(**values | {"state": RunState.EXITED, "exit_status": status, "ended_by": "exit", "ended_at": AT})
+
+
+@given(number=st.integers(1, 9), data=st.data())
 @tries(150)
-def test_only_a_candidate_whose_own_gate_passed_lands(*, has_gate: bool, data: st.DataObject) -> None:
-    entry = make_entry(MergeState.QUEUED, 0)
-    runs = [data.draw(fates(make_run("agent", "agent")))]
-    boot = BOOTS[0]
+def test_a_landing_is_looked_at_once_its_own_run_has_ended_well_and_never_refused(
+    number: int, data: st.DataObject
+) -> None:
+    entry = make_entry(MergeState.LANDING, number)
+    runs = [make_ended(make_run("land", f"land-{number - 1}"), 0)] if number > 1 else []
+    assert m.decide_landing(entry, runs) == m.IntendRun("land", number), "another round's landing is not its own"
+    land = data.draw(fates(make_run("land", f"land-{number}")))
+    step = m.decide_landing(entry, [*runs, land])
+    assert isinstance(step, m.Wait) == land.is_open, "it waits for what runs, and for nothing else"
+    assert isinstance(step, m.LookAtBranch) == land.succeeded, "before that nobody knows what is safe on disk"
+    assert isinstance(step, m.Requeue) == (not land.is_open and not land.succeeded)
+
+
+@given(most=st.integers(0, 3), data=st.data())
+@tries(200)
+def test_a_conflict_is_settled_by_what_was_kept_or_given_up_in_bounded_runs(most: int, data: st.DataObject) -> None:
+    runs, boot, spent = list[RunRow](), BOOTS[0], 0
     for _ in range(60):
         boot = BOOTS[1] if data.draw(st.integers(0, 19)) == 0 else boot
-        step = m.decide_merge(entry, runs, has_gate=has_gate, boot_id=boot)
-        of_round = {run.kind: run for run in runs if run.id.endswith(f".{run.kind}-{entry.round}")}
-        still_open = any(run.is_open for run in of_round.values())
-        if entry.state is not MergeState.QUEUED:
-            assert isinstance(step, m.Wait) == still_open, "it waits for what runs, and for nothing else"
+        step = m.decide_settling(runs, most=most, spent=spent, boot_id=boot)
+        assert isinstance(step, m.Wait) == any(run.is_open for run in runs)
         match step:
-            case m.Build():
-                assert entry.state is MergeState.QUEUED
-                entry = make_entry(MergeState.VERIFYING, entry.round + 1)
-            case m.IntendRun(kind):
-                assert kind not in of_round, "one id, one run"
-                if kind == "gate":
-                    assert of_round["checkout"].succeeded, "a gate without its tree"
-                    assert of_round["checkout"].boot_id == boot, "a tree that nobody synced"
-                runs.append(make_run(kind, m.run_kind(kind, entry), boot))
-            case m.Land():
-                assert not has_gate or (of_round["checkout"].succeeded and of_round["gate"].succeeded), "G3"
-                entry = make_entry(MergeState.LANDING, entry.round)
-            case m.LookAtBranch():
-                assert not of_round["land"].is_open
+            case m.IntendRun(kind, number):
+                see_that_settling_goes_on(runs, kind, number, boot)
+                runs.append(make_run(kind, f"{kind}-{number}", boot))
+            case m.LookAtSettled(number):
+                assert number > spent, "what was used already is used again"
+                made = {run.kind for run in runs if run.id.endswith(f"-{number}") and run.succeeded}
+                assert made == set(m.SETTLING), "what nobody kept"
                 if data.draw(st.booleans()):
                     return
-                entry = make_entry(MergeState.QUEUED, entry.round)
-            case m.Requeue():
-                restarted = any(run.boot_id != boot for run in of_round.values())
-                assert entry.round < m.MAX_ROUNDS or restarted or entry.state is MergeState.LANDING
-                entry = make_entry(MergeState.QUEUED, entry.round)
-            case m.Reject(why, _, run):
-                assert why
-                assert may_move(entry.state, MergeState.REJECTED), "a landing may have happened, and is never refused"
-                blamed = {other.id for other in of_round.values() if not other.succeeded}
-                assert run in blamed or entry.round >= m.MAX_ROUNDS, "it has its rounds"
+                spent = number  # it conflicts with what has landed since
+            case m.GiveUp():
+                tried = sum(run.kind == "conflict" for run in runs)
+                assert tried >= most, "it has its tries"
+                assert tried <= max(most, a.MAX_INFRASTRUCTURE_TRIES)
                 return
             case m.Wait():
                 pass
         runs = [data.draw(fates(run)) if run.is_open else run for run in runs]
+    assert runs[-1].is_open, "neither settled nor given up"
 
 
-def test_nothing_more_is_done_for_an_entry_that_is_over() -> None:
-    for state in (MergeState.LANDED, MergeState.REJECTED, MergeState.WITHDRAWN):
-        assert m.decide_merge(make_entry(state, 1), [], has_gate=True, boot_id=BOOTS[0]) == m.Wait()
+def see_that_settling_goes_on(runs: Sequence[RunRow], kind: str, number: int, boot: str) -> None:
+    """Hold the next run that settles a conflict against those before it."""
+    assert not any(run.id.endswith(f".{kind}-{number}") for run in runs), "one id, one run"
+    if kind != "conflict":
+        before = runs[-1]
+        assert before.succeeded
+        assert before.id.endswith(f".{m.SETTLING[m.SETTLING.index(kind) - 1]}-{number}"), "out of order"
+        assert before.boot_id == boot, "files that nobody synced"
 
 
 @given(counts=st.dictionaries(st.sampled_from(TaskState), st.integers(1, 3)), data=st.data())

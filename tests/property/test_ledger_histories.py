@@ -208,7 +208,7 @@ class LedgerHistories(RuleBasedStateMachine):
             ready.sort(key=lambda task: (-task.priority, task.position))
             assert queries.list_ready_tasks(connection, 100) == ready
             assert queries.list_ready_tasks(connection, 1) == ready[:1]
-            for state in (AttemptState.WORKING, AttemptState.SUBMITTED):
+            for state in (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED):
                 there = [
                     (attempt, task)
                     for _, task in pairs

@@ -27,7 +27,7 @@ def test_the_story_ends_well_and_says_what_happened_in_it(tmp_path: Path) -> Non
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
-    assert "15 tasks: nothing lost, nothing done twice" in said
+    assert "26 tasks: nothing lost, nothing done twice" in said
     assert "one keeper killed" in said
     assert "*** kill -9 " in said
     for ending in ("ended with exit code 1", "longer than its silence limit", "exit code 0 but changed nothing"):

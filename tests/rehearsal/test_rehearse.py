@@ -235,7 +235,7 @@ def test_a_person_is_told_what_is_done_and_how_it_went(desk: Desk) -> None:
 
 def test_a_gate_that_refuses_scripted_work_is_told(desk: Desk) -> None:
     (desk.root / "strict.yaml").write_text(
-        "convoy: strict\nrepos: {app: {path: app, verify: test -s real-work.txt}}\n"
+        "convoy: strict\nrepos: {app: {path: app, verify: '! test -e rehearsed'}}\n"
         "tasks: [{id: A, repo: app, command: exit 9}, {id: B, command: exit 9, after: [A]}]\n"
     )
     refused = desk.rehearse("strict.yaml", "--faults", "none", "--kills", "0", code=1)

@@ -139,6 +139,11 @@ class Stage:
         with self.hive.ledger.read() as connection:
             return queries.list_runs_of_attempt(connection, f"work/{task_id}", attempt)
 
+    def gate_runs(self) -> list[RunRow]:
+        """List every run that verified a tree, oldest first."""
+        with self.hive.ledger.read() as connection:
+            return queries.list_runs_of_gate(connection, "_gates/")
+
     def repo(self, name: str = "app") -> RepoRow:
         with self.hive.ledger.read() as connection:
             found = queries.find_repo(connection, name)

@@ -51,7 +51,7 @@ def test_a_change_whose_gate_fails_never_reaches_the_branch_and_says_what_the_ga
     verify = "if test -f bad; then echo bad is here; exit 3; fi"
     stage.submit(TaskSpec("A", "touch bad", repo="app", attempts=1), repos=(repository.spec(verify=verify),))
     assert stage.finish() is ConvoyState.FAILED
-    said = "its gate did not pass: the command ended with exit code 3, saying: bad is here"
+    said = "its gate did not pass, twice: the command ended with exit code 3, saying: bad is here"
     assert stage.task("A").reason == said
     assert repository.git("branch", "--list", "hive/main") == ""
 
@@ -87,7 +87,7 @@ def test_a_conflict_is_a_failed_attempt_and_the_next_attempt_starts_from_what_la
 
 def test_the_tasks_own_gate_runs_after_the_repositorys(stage: Stage, repository: Repository) -> None:
     task = TaskSpec("A", "touch a", repo="app", verify="test -f missing", attempts=1)
-    stage.submit(task, repos=(repository.spec(verify="test -f a"),))
+    stage.submit(task, repos=(repository.spec(verify="test -f README"),))
     assert stage.finish() is ConvoyState.FAILED
     assert "its gate did not pass" in stage.task("A").reason
 
@@ -207,7 +207,7 @@ def test_a_mirror_whose_refs_were_packed_is_fetched_again(stage: Stage, reposito
 
 def test_a_candidate_that_a_power_cut_took_is_made_and_verified_again(stage: Stage, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(verify="test -f a"),))
-    stage.step_until(lambda: any(run.kind == "gate" and run.is_open for run in stage.runs("A")))
+    stage.step_until(lambda: any(run.kind == "gate" and run.is_open for run in stage.gate_runs()))
     with stage.hive.ledger.read() as connection:
         entry = queries.find_merge(connection, "work/A", 1)
     assert entry is not None

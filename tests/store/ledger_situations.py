@@ -1,5 +1,6 @@
 """One ledger with a task, an attempt, a run, a merge and a convoy in every situation there is."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from hivekeeper.commands import attempts, convoys, merges, runs
@@ -81,7 +82,8 @@ def bring_merge(world: World, key: str, state: str) -> None:
     world.hand_in(key)
     if state in ("VERIFYING", "LANDING", "LANDED"):
         with world.keep() as tx:
-            merges.begin_verifying(tx, world.merge(key), base=COMMIT, candidate="c" * 40, tree="d" * 40)
+            made = replace(world.merge(key), round=1, base=COMMIT, candidate="c" * 40, tree="d" * 40)
+            merges.begin_verifying(tx, made)
     if state in ("LANDING", "LANDED"):
         with world.keep() as tx:
             merges.begin_landing(tx, world.merge(key), at=tx.now)
@@ -90,9 +92,9 @@ def bring_merge(world: World, key: str, state: str) -> None:
     with world.keep() as tx:
         entry, task, attempt = world.merge(key), world.task(key), world.attempt(key)
         if state == "LANDED":
-            merges.note_landed(tx, entry, task, at=tx.now)
+            merges.note_landed(tx, entry, task, at=tx.now, learned={"hunk": "text"})
         elif state == "REJECTED":
-            merges.reject(tx, entry, task, attempt, why="conflict", at=tx.now)
+            merges.reject(tx, entry, task, attempt, why="conflict", body={})
         elif state == "WITHDRAWN":
             merges.withdraw(tx, entry, why=task.reason)
             attempts.cancel_attempt(tx, task, attempt)

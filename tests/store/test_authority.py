@@ -70,15 +70,23 @@ def submit_with_room(ledger: Ledger, kind: str) -> None:
 
 def test_what_a_person_may_ask_for_is_exactly_this() -> None:
     assert sorted(cls.kind for cls in REQUESTS) == [
+        "budget.raised",
         "convoy.archived",
         "convoy.extended",
         "convoy.submitted",
+        "hold.lifted",
+        "merge.approved",
+        "merge.prioritized",
+        "repo.paused",
+        "repo.pinned",
+        "repo.resumed",
         "repo.wanted",
         "run.kill_requested",
         "task.added",
         "task.cancel_requested",
         "task.cancelled",
         "task.retry_requested",
+        "worker.told",
     ]
 
 

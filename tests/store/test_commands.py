@@ -102,18 +102,18 @@ def _submit_attempt(world: World, key: str) -> Deed:
 
 
 def _begin_verifying(world: World, key: str) -> Deed:
-    entry = world.merge(key)
-    return lambda tx: merges.begin_verifying(tx, entry, base=COMMIT, candidate=COMMIT, tree=COMMIT)
+    entry = replace(world.merge(key), round=1, base=COMMIT, candidate=COMMIT, tree=COMMIT)
+    return lambda tx: merges.begin_verifying(tx, entry)
 
 
 def _note_landed(world: World, key: str) -> Deed:
     entry, task = world.merge(key), world.task(key)
-    return lambda tx: merges.note_landed(tx, entry, task, at=AT)
+    return lambda tx: merges.note_landed(tx, entry, task, at=AT, learned={})
 
 
 def _reject(world: World, key: str) -> Deed:
     entry, task, attempt = world.merge(key), world.task(key), world.attempt(key)
-    return lambda tx: merges.reject(tx, entry, task, attempt, why="conflict", at=AT)
+    return lambda tx: merges.reject(tx, entry, task, attempt, why="conflict", body={})
 
 
 def _close_swarm(world: World) -> Deed:

@@ -172,7 +172,7 @@ def test_a_ledger_opened_on_a_full_disk_is_unavailable_and_unharmed(tmp_path: Pa
 def test_a_ledger_made_on_a_full_disk_is_made_whole_once_there_is_space(tmp_path: Path) -> None:
     with small_disk(tmp_path, "1m") as disk:
         ballast, outcomes = disk / "ballast", []
-        for free in range(0, 600_000, 50_000):
+        for free in range(0, 900_000, 75_000):
             for file in disk.iterdir():
                 file.unlink()
             ballast.write_bytes(bytes(1_048_576 - 4096 - free))

@@ -70,8 +70,15 @@ RUN: Legal = {
     "exited": {"RUNNING": "EXITED"},
     "lost": {"INTENDED": "LOST", "RUNNING": "LOST"},
 }
+WAITING = {"QUEUED": "QUEUED", "VERIFYING": "VERIFYING"}
 MERGE: Legal = {
-    "verifying": {"QUEUED": "VERIFYING"},
+    "verifying": {"QUEUED": "VERIFYING", "VERIFYING": "VERIFYING"},
+    "failed": {"VERIFYING": "QUEUED", "LANDING": "QUEUED"},
+    "flaked": WAITING,
+    "held": WAITING,
+    "approved": WAITING,
+    "prioritized": WAITING,
+    "resolved": WAITING,
     "landing": {"VERIFYING": "LANDING"},
     "requeued": {"VERIFYING": "QUEUED", "LANDING": "QUEUED"},
     "landed": {"LANDING": "LANDED"},
@@ -139,6 +146,7 @@ def make_event(case: Case) -> e.Body:
         "swarm": 1,
         "worker": 99,
         "attempts_allowed": 9,
+        "round": 2 if case.situation in ("VERIFYING", "LANDING", "LANDED") else 1,
     }
     fields = {field.name for field in dataclasses.fields(BODIES[kind])}  # type: ignore[arg-type]  # all are dataclasses
     return say(kind, **{name: value for name, value in values.items() if name in fields})

@@ -3,6 +3,9 @@
 from dataclasses import replace
 
 from hivekeeper.domain import events as e
+from hivekeeper.domain.gate import Gate
+from hivekeeper.domain.names import gate_run_id
+from hivekeeper.domain.rows import RepoRow
 from hivekeeper.testing.history import Fault, History, Landed, check_history
 
 KEEPER, PERSON = "keeper 1", "ann"
@@ -100,14 +103,23 @@ def test_a_write_without_the_lease_is_unexpected() -> None:
 
 
 VERIFYING = e.MergeVerifying("c/a", 1, 1, "base", "commit", "tree")
-GATE = "c/a.1.gate-1"
+WANTED = e.RepoWanted("r", "/r", "main", "make", 1)
+
+
+def name_gate(tree: str, verify: str = "make") -> str:
+    """Name the run in which a tree is verified by a gate, as the merger does."""
+    empty = dict.fromkeys(RepoRow.__slots__) | {"name": "r", "verify": verify, "details": "{}", "resumptions": 0}
+    return gate_run_id("r", tree, Gate(RepoRow(**empty)).digest, "1.1.gate")  # type: ignore[arg-type]
+
+
+GATE = name_gate("tree")
 LANDED = (
     e.ConvoySubmitted("c", "p"),
-    e.RepoWanted("r", "/r", "main", "make", 1),
+    WANTED,
     add("a", repo="r"),
     *begin("a"),
     VERIFYING,
-    e.RunIntended(GATE, "gate", "c/a", 1, "r", ["true"], "/", {}, {}, "boot"),
+    e.RunIntended(GATE, "gate", None, None, "r", ["true"], "/", {}, {}, "boot"),
     e.RunStarted(GATE, 1, 1, "boot"),
     e.RunExited(GATE, "gate", 0, "exit", 0),
     e.MergeLanding("c/a", 1),
@@ -133,6 +145,31 @@ def test_a_commit_whose_tree_nobody_verified_is_unexpected() -> None:
     assert faults(History(tell(*LANDED), landed=[replace(ON_BRANCH, tree="other")])) == [Fault.UNEXPECTED]
     failed = [replace(b, status=1) if isinstance(b, e.RunExited) and b.run_kind == "gate" else b for b in LANDED]
     assert faults(History(tell(*failed), landed=[ON_BRANCH])) == [Fault.UNEXPECTED]
+
+
+def test_what_passed_another_gate_or_as_another_tree_is_unexpected() -> None:
+    of_run = (e.RunIntended, e.RunStarted, e.RunExited)
+    for other in (name_gate("other"), name_gate("tree", "true")):
+        moved = [replace(b, run=other) if isinstance(b, of_run) and b.run == GATE else b for b in LANDED]
+        assert faults(History(tell(*moved), landed=[ON_BRANCH])) == [Fault.UNEXPECTED]
+
+
+def test_what_passed_only_after_it_was_to_land_is_unexpected() -> None:
+    gate = [b for b in LANDED if getattr(b, "run", None) == GATE]
+    late = [*(b for b in LANDED if b not in gate), *gate]
+    assert faults(History(tell(*late), landed=[ON_BRANCH])) == [Fault.UNEXPECTED]
+
+
+def test_what_passed_before_a_person_had_the_queue_go_on_is_unexpected() -> None:
+    landing = LANDED.index(e.MergeLanding("c/a", 1))
+    resumed = [*LANDED[:landing], e.RepoPaused("r"), e.RepoResumed("r"), *LANDED[landing:]]
+    assert faults(History(tell(*resumed), landed=[ON_BRANCH])) == [Fault.UNEXPECTED]
+
+
+def test_a_commit_that_came_along_with_one_that_landed_is_unexpected() -> None:
+    along = Landed("c/b", 1, "before", "tree of before")
+    found = faults(History(tell(*LANDED), landed=[along, ON_BRANCH]))
+    assert found == [Fault.UNEXPECTED, Fault.UNEXPECTED]
 
 
 def test_a_commit_the_ledger_does_not_know_of_is_unexpected() -> None:

@@ -229,7 +229,7 @@ TASK = "convoy: c\ntasks:\n  - id: A\n    {}\n    {}\n"
                 "hive.toml: [runners.NAME]"
             ),
         ),
-        (("prompt: x", "runner: 5"), "5: 'runner' in task 'A' must be text, not 5; put it in quotes"),
+        (("prompt: x", "runner: 5"), "5: 'runner' in task 'A' must be a runner's name or a list of them, not 5"),
         (("command: x", "runner: claude"), "5: task 'A' has a 'command', which takes no 'runner'; remove it"),
         (
             ("command: x", "paths: [src]"),

@@ -9,6 +9,7 @@ from hivekeeper.config import plans
 from hivekeeper.config.located import Checked
 from hivekeeper.config.plans import load_plan
 from hivekeeper.config.settings import TABLES, load_settings
+from hivekeeper.runners import PRESETS
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "plans.md").read_text()
 
@@ -37,8 +38,9 @@ def test_the_reference_names_every_key_of_a_plan_and_no_other(title: str) -> Non
 
 
 def test_the_reference_names_both_keys_of_a_budget() -> None:
-    (line,) = [line for line in REFERENCE.splitlines() if line.startswith("| `budget` |")]
-    assert all(f"`{key}`" in line for key in plans._Budget.model_fields)  # noqa: SLF001 - as above
+    lines = [line for line in REFERENCE.splitlines() if line.startswith("| `budget` |")]
+    assert len(lines) == 2, "of a plan, and of a task"
+    assert all(f"`{key}`" in line for line in lines for key in plans._Budget.model_fields)  # noqa: SLF001 - as above
 
 
 def test_the_reference_names_every_key_of_the_settings_and_no_other() -> None:
@@ -54,4 +56,4 @@ def test_the_examples_of_the_reference_load(tmp_path: Path, kind: str, title: st
     if kind == "yaml":
         assert len(load_plan(tmp_path / name, runners=("claude",)).tasks) == 3
     else:
-        assert load_settings(tmp_path).runner_names == ("claude", "scripted")
+        assert load_settings(tmp_path).runner_names == (*PRESETS, "mine", "scripted")

@@ -249,9 +249,10 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_right_one(tmp_pat
 
 def test_an_unknown_key_like_no_other_is_answered_with_those_there_are(tmp_path: Path) -> None:
     text = "convoy: c\nzzz: 1\nrepos: {a: {path: x, qqq: 1}}\ntasks: [{id: A, command: x}]\n"
+    known = "path, url, branch, verify, setup, keep, lock, backup, publish, gate, regenerate"
     assert problems(tmp_path, text) == [
-        "2: unknown key 'zzz' in the plan; known here: convoy, accept, repos, defaults, tasks",
-        "3: unknown key 'qqq' in repo 'a'; known here: path, url, branch, verify, setup, keep, lock, backup",
+        "2: unknown key 'zzz' in the plan; known here: convoy, accept, budget, repos, defaults, tasks",
+        f"3: unknown key 'qqq' in repo 'a'; known here: {known}",
     ]
 
 

@@ -1,6 +1,7 @@
 """The settings file: its defaults, and every way it can be wrong."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hivekeeper.config.values import DEFAULT_TOML, Patterns, Settings, read_dura
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.errors import InputError
+from hivekeeper.runners import PRESETS
 
 
 def load(directory: Path, text: str | bytes) -> Settings:
@@ -56,6 +58,7 @@ OTHER_VALUES = {
     "queue": "false",
     "cleanup": "false",
     "convoys": "false",
+    "resolver": '"scripted"',
 }
 
 
@@ -76,7 +79,9 @@ def test_the_file_that_init_writes_says_every_key(tmp_path: Path) -> None:
 def test_the_runner_that_the_file_of_init_shows_as_an_example_loads(tmp_path: Path) -> None:
     shown = DEFAULT_TOML[DEFAULT_TOML.index("# [runners") : DEFAULT_TOML.index("# What a small hive")]
     text = "\n".join(line.removeprefix("# ") for line in shown.splitlines())
-    assert load(tmp_path, text).runners == {"claude": Runner("claude", "claude --print", PromptBy.STDIN)}
+    runners = load(tmp_path, text).runners
+    assert runners["claude"] == replace(PRESETS["claude"], args="--model opus")
+    assert runners["mine"] == Runner("mine", "my-agent --print", PromptBy.STDIN)
 
 
 def test_every_key_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,18 +138,21 @@ convoys = false
         pool=0,
         snapshot_every_s=30.0,
         reclaim_after_s=86_400.0,
-        runners={
+        runners=PRESETS
+        | {
             "claude": Runner("claude", "claude -p", PromptBy.STDIN),
             "gpt-4.1": Runner("gpt-4.1", "agent --ask {prompt} --yes", PromptBy.FILE),
         },
         patterns=Patterns(queue=False, cleanup=False, convoys=False),
     )
-    assert said.runner_names == ("claude", "gpt-4.1", "scripted")
+    assert said.runner_names == (*PRESETS, "gpt-4.1", "scripted")
 
 
 @pytest.mark.parametrize(
     ("table", "text", "told"),
     [
+        ("queue", "parallel = 0", "'parallel' in [queue] must be"),
+        ("queue", "resolver = 'scriptd'", "'resolver' in [queue] is 'scriptd', and there is no such runner"),
         ("sandbox", "level = 'high'", "'level' in [sandbox] must be 'best', 'namespaces', 'landlock' or 'limits', not"),
         ("sandbox", "require = 'limits'", "'require' in [sandbox] must be 'none', 'landlock' or 'namespaces', not"),
         ("sandbox", "read = 'x'", "'read' in [sandbox] must be a list such as [A, B], not 'x'"),
@@ -162,7 +170,7 @@ convoys = false
         ("patterns", "queue = 1", "'queue' in [patterns] must be true or false, not 1"),
         ("patterns", "mail = true", "unknown key 'mail' in [patterns]; known here: queue, cleanup, convoys"),
         ("sandbox", "lvl = 'best'", "unknown key 'lvl' in [sandbox]; did you mean 'level'?"),
-        ("runners.a", "prompt = 'file'", "[runners.a] has no 'command'; add it"),
+        ("runners.a", "prompt = 'file'", "[runners.a] has no 'command', and no program of that name is known; add it"),
         ("runners.a", "command = ' '", "'command' in [runners.a] must not be blank"),
         (
             "runners.a",
@@ -241,7 +249,10 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_right_one(tmp_pat
 def test_an_unknown_table_is_named_with_its_line(tmp_path: Path) -> None:
     assert problems(tmp_path, "[hive]\nworkers = 3\n\n[keper]\npoll = 2\n\n[zzz]\n") == [
         "4: unknown key 'keper' in this file; did you mean 'keeper'?",
-        "7: unknown key 'zzz' in this file; known here: hive, keeper, limits, sandbox, runners, patterns",
+        (
+            "7: unknown key 'zzz' in this file; "
+            "known here: hive, keeper, limits, sandbox, queue, budget, runners, patterns"
+        ),
     ]
 
 

@@ -182,9 +182,9 @@ class _Hive:
         with self._opened.ledger.read() as connection:
             yield connection
 
-    def submit(self, convoy: str, *tasks: TaskSpec, source: Path | None = None) -> None:
+    def submit(self, convoy: str, *tasks: TaskSpec, source: Path | None = None, repo: RepoSpec | None = None) -> None:
         """Hand in a plan; the first one names the repository, and with every one that does it is fetched."""
-        repos = (RepoSpec("app", str(source)),) if source else ()
+        repos = (repo,) if repo else (RepoSpec("app", str(source)),) if source else ()
         with self._opened.ledger.write(BENCHED_BY) as tx:
             submit_plan(tx, PlanSpec(convoy, tasks, repos))
 

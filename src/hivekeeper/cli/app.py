@@ -16,8 +16,10 @@ from hivekeeper.bench import Figure
 from hivekeeper.cli import history, render
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import Json, Reason, me, open_here
+from hivekeeper.cli.queue import queue_app
 from hivekeeper.cli.rehearse import demo, rehearse
 from hivekeeper.cli.restore import restore
+from hivekeeper.cli.runners import budget_app, costs, runner_app
 from hivekeeper.cli.watch import INTERRUPTED, keep
 from hivekeeper.cli.workers import worker_app
 from hivekeeper.commands import convoys as convoy_commands
@@ -46,7 +48,11 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure this machine and thi
 app.add_typer(convoy_app, name="convoy")
 app.add_typer(task_app, name="task")
 app.add_typer(worker_app, name="worker")
+app.add_typer(queue_app, name="queue")
+app.add_typer(runner_app, name="runner")
+app.add_typer(budget_app, name="budget")
 app.add_typer(bench_app, name="bench")
+app.command()(costs)
 app.command()(doctor)
 app.command()(demo)
 app.command()(rehearse)
@@ -144,7 +150,7 @@ def run(plan: Path, workers: Workers = None) -> None:
     with hive.ledger.read() as connection:
         row = convoy_views.get_convoy(connection, submitted.convoy)
         render.print_convoy(convoy_views.show_convoy(connection, row))
-        render.print_status(show_status(connection, keeper_is_alive=False))
+        render.print_status(show_status(connection, keeper_is_alive=False, now=hive.ledger.clock.now()))
     hive.close()
     raise typer.Exit(1 if row.state is ConvoyState.FAILED else 0)
 
@@ -216,6 +222,7 @@ def status(*, json: Json = False) -> None:
             walls=walls,
             require=hive.settings.require,
             free_bytes=shutil.disk_usage(hive.places.hive).free,
+            now=hive.ledger.clock.now(),
         )
     render.print_json(view) if json else render.print_status(view)
 
@@ -336,17 +343,20 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
 @task_app.command("show")
 def task_show(task: str, *, json: Json = False) -> None:
     """Show a task, its attempts and their runs."""
-    with open_here().ledger.read() as connection:
-        view = show_task(connection, get_task(connection, task), keeper_is_alive=_is_kept(connection))
+    hive = open_here()
+    with hive.ledger.read() as connection:
+        kept, now = _is_kept(connection), hive.ledger.clock.now()
+        view = show_task(connection, get_task(connection, task), keeper_is_alive=kept, now=now)
     render.print_json(view) if json else render.print_task(view)
 
 
 @task_app.command("why")
 def task_why(task: str, *, json: Json = False) -> None:
     """Say in one sentence why a task is not done yet."""
-    with open_here().ledger.read() as connection:
+    hive = open_here()
+    with hive.ledger.read() as connection:
         row = get_task(connection, task)
-        sentence = show_why(connection, row, keeper_is_alive=_is_kept(connection))
+        sentence = show_why(connection, row, keeper_is_alive=_is_kept(connection), now=hive.ledger.clock.now())
     view = {"task": row.key, "state": row.state.value, "why": sentence}
     render.print_json(view) if json else typer.echo(render.clean(sentence))
 
@@ -405,6 +415,29 @@ def bench_workers(
         bench.run_all(say, directory=directory, workers=workers, files=files, tasks=tasks_, seconds=seconds),
         as_json=json,
     )
+
+
+@bench_app.command("merge")
+def bench_merge(
+    *,
+    directory: Annotated[Path | None, typer.Option(help="On which disk.")] = None,
+    simulate: Annotated[bool, typer.Option("--simulate", help="The queue's policy alone, in virtual time.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="What refused work costs, anew and mended.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="How many simulations each figure is the mean of.")] = 10,
+    small: Annotated[bool, typer.Option("--small", help="Little of everything: that it works, not how well.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure landing against a fresh worktree and `git merge`, and the merge queue against one at a time."""
+    from hivekeeper.bench import again as refused  # noqa: PLC0415 - only this command needs it
+    from hivekeeper.bench import merge  # noqa: PLC0415 - as above
+    from hivekeeper.bench import simulate as simulation  # noqa: PLC0415 - as above
+
+    size, say = merge.SMALL if small else merge.Size(), partial(typer.echo, err=True)
+    if again:
+        measured = refused.run_all(say, directory=directory)
+    else:
+        measured = simulation.run_all(seeds) if simulate else merge.run_all(say, directory=directory, size=size)
+    _show_figures(measured, as_json=json)
 
 
 def _show_figures(figures: Iterator[Figure], *, as_json: bool) -> None:

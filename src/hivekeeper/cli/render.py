@@ -73,17 +73,27 @@ def print_status(view: Mapping[str, Any]) -> None:
     out.print(Text(f"Keeper: {keeper['holder']} since {keeper['since']}" if keeper["holder"] else "Keeper: none"))
     if view["walls"]:
         out.print(Text(f"Workers: {view['walls']}"))
+    for wait in view["waits"]:
+        until = f" until {wait['until'][:19]}Z" if wait["until"] else ""
+        out.print(
+            Text(
+                clean(f"Waits: {wait['scope']} {wait['name']}, {wait['cause']}{until} {shorten(wait['why'])}".rstrip())
+            )
+        )
     if view["convoys"]:
         rows = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in view["convoys"]]
         print_table(rows, {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted"})
     if view["workers"]:
         print_table(view["workers"], {"worker": "Worker", "task": "Task", "attempt": "Attempt", "since": "Since"})
     if view["queue"]:
-        print_table(view["queue"], {"task": "In the merge queue", "repo": "Repository", "state": "State"})
+        print_table(view["queue"], {"task": "In the merge queue", "repo": "Repository", "doing": "State"})
     for repo in view["repos"]:
         if repo["published"] and repo["state"] == "READY":
-            line = f"{repo['repo']}: what landed is branch hive/{repo['branch']} of {repo['path']}"
+            line = f"{repo['repo']}: what landed is branch {repo['published_as']} of {repo['path']}"
             out.print(Text(clean(line), style="dim"))
+        if repo["agent_configuration"]:
+            files = ", ".join(repo["agent_configuration"])
+            out.print(Text(clean(f"{repo['repo']}: its agents obey {shorten(files)}"), style="dim"))
 
 
 def print_convoy(view: Mapping[str, Any]) -> None:

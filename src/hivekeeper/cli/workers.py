@@ -13,6 +13,7 @@ import typer
 from hivekeeper.cli import render
 from hivekeeper.cli.here import Json, Reason, me, open_here
 from hivekeeper.commands.runs import kill_worker
+from hivekeeper.commands.sessions import tell_worker
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.keeper.keeper import Hive
 from hivekeeper.keeper.lease import find_living_holder
@@ -124,6 +125,17 @@ def worker_kill(who: Who, reason: Reason = "") -> None:
     typer.echo(f"Worker {attempt.worker} ({attempt.task}) is {'' if asked else 'already '}being ended.")
     if not kept:
         typer.echo("Nobody keeps this hive, so it goes on until somebody does. Type: hive up")
+
+
+@worker_app.command("tell")
+def worker_tell(who: Who, text: str) -> None:
+    """Tell a worker's agent something: it is interrupted after its turn, and its session goes on with the message."""
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
+        attempt = views.get_worker(tx.connection, who)
+        run = views.find_agent_run(tx.connection, attempt)
+        tell_worker(tx, attempt, hive.settings.runners.get((run.runner if run else None) or ""), text)
+    typer.echo(f"Worker {attempt.worker} ({attempt.task}) is told after its turn.")
 
 
 _LOOK_AGAIN_S = 0.2

@@ -33,8 +33,11 @@ def complete_task(
 
 
 def fail_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, why: str, at: str) -> None:
-    """Record that an attempt came to nothing: the task is tried again or, at its limit, waits for a person."""
-    final = attempt.number >= task.attempts_allowed
+    """Record that an attempt came to nothing: the task is tried again or, at its limit, waits for a person.
+
+    So does a branch made by hand that the queue refused: the same commit would be refused again.
+    """
+    final = attempt.number >= task.attempts_allowed or (task.branch is not None and attempt.commit_id is not None)
     tx.record(e.AttemptFailed(task.key, attempt.number, final), why=why, occurred_at=at)
 
 

@@ -1,19 +1,25 @@
 """The life of an entry in the merge queue, and of a repository's mirror, as the keeper records it."""
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from hivekeeper.commands.attempts import complete_task, fail_attempt
 from hivekeeper.domain import events as e
-from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, TaskRow
+from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.merge import REWORK_REQUEST
+from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 
-def begin_verifying(tx: Transaction, entry: MergeRow, *, base: str, candidate: str, tree: str) -> int:
-    """Record the candidate that is to be verified; tell the round."""
-    number = entry.round + 1
-    tx.record(e.MergeVerifying(entry.task, entry.attempt, number, base, candidate, tree))
-    return number
+def begin_verifying(tx: Transaction, entry: MergeRow) -> None:
+    """Record the candidate that is to be verified."""
+    assert entry.base is not None
+    assert entry.candidate is not None
+    assert entry.tree is not None
+    made = (entry.base, entry.candidate, entry.tree, entry.tier)
+    tx.record(e.MergeVerifying(entry.task, entry.attempt, entry.round, *made))
 
 
 def begin_landing(tx: Transaction, entry: MergeRow, *, at: str) -> None:
@@ -26,17 +32,55 @@ def requeue(tx: Transaction, entry: MergeRow, *, why: str) -> None:
     tx.record(e.MergeRequeued(entry.task, entry.attempt), why=why)
 
 
-def note_landed(tx: Transaction, entry: MergeRow, task: TaskRow, *, at: str) -> None:
+def suspect(tx: Transaction, entry: MergeRow, run: RunRow) -> None:
+    """Record that the candidate failed where nobody else can be to blame; it is tried once more."""
+    tx.record(e.MergeFailed(entry.task, entry.attempt, run.id), why=describe_ending(run))
+
+
+def clear(tx: Transaction, entry: MergeRow, run: RunRow) -> None:
+    """Record that what had failed passed when it was tried again."""
+    tx.record(e.MergeFlaked(entry.task, entry.attempt, run.id), why=f"{entry.failed_run} had failed")
+
+
+def hold(tx: Transaction, entry: MergeRow, *, why: str) -> None:
+    """Record that an entry waits for a person."""
+    tx.record(e.MergeHeld(entry.task, entry.attempt), why=why)
+
+
+def note_resolved(tx: Transaction, entry: MergeRow, commit: str, tier: str, lost: Sequence[str]) -> None:
+    """Record that a run has settled an entry's conflict, and which lines of either side that lacks."""
+    tx.record(e.MergeResolved(entry.task, entry.attempt, commit, tier, list(lost)))
+
+
+def note_landed(tx: Transaction, entry: MergeRow, task: TaskRow, *, at: str, learned: dict[str, str]) -> None:
     """Record that the candidate is on the integration branch: the task is complete."""
     assert entry.candidate is not None
-    tx.record(e.MergeLanded(entry.task, entry.attempt, entry.repo, entry.candidate), occurred_at=at)
+    tx.record(e.MergeLanded(entry.task, entry.attempt, entry.repo, entry.candidate, learned), occurred_at=at)
     complete_task(tx, task, entry.attempt, at=at, commit=entry.candidate)
 
 
-def reject(tx: Transaction, entry: MergeRow, task: TaskRow, attempt: AttemptRow, *, why: str, at: str) -> None:
-    """Record that the change does not land; the task is tried again or waits for a person."""
-    tx.record(e.MergeRejected(entry.task, entry.attempt), why=why, occurred_at=at)
-    fail_attempt(tx, task, attempt, why=why, at=at)
+def reject(
+    tx: Transaction, entry: MergeRow, task: TaskRow, attempt: AttemptRow, *, why: str, body: dict[str, Any]
+) -> None:
+    """Record that the change does not land; the task is tried again, knowing why, or waits for a person."""
+    tx.record(e.MergeRejected(entry.task, entry.attempt), why=why)
+    send(tx, REWORK_REQUEST, entry.task, entry.attempt, {**body, "why": why})
+    fail_attempt(tx, task, attempt, why=why, at=tx.now)
+
+
+def send(tx: Transaction, kind: str, task: str, attempt: int, body: dict[str, Any]) -> None:
+    """Record a message to whoever works on a task."""
+    tx.record(e.MessageSent(f"{task}.{attempt}.{tx.head.seq + 1}", kind, task, attempt, body))
+
+
+def stop_queue(tx: Transaction, repo: RepoRow, *, why: str) -> None:
+    """Record that a queue stands still."""
+    tx.record(e.RepoStopped(repo.name), why=why)
+
+
+def recover_queue(tx: Transaction, repo: RepoRow) -> None:
+    """Record that what stopped a queue is over."""
+    tx.record(e.RepoRecovered(repo.name))
 
 
 def withdraw(tx: Transaction, entry: MergeRow, *, why: str) -> None:

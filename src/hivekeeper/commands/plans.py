@@ -7,13 +7,23 @@ from typing import Any
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.names import find_nearest, task_key
-from hivekeeper.domain.plan import OUTPUT_RULE, PlanSpec, RepoSpec, TaskSpec, find_cycle, is_output, split_path
+from hivekeeper.domain.plan import (
+    DEFAULT_PUBLISH,
+    OUTPUT_RULE,
+    PlanSpec,
+    RepoSpec,
+    TaskSpec,
+    find_cycle,
+    is_output,
+    split_path,
+)
 from hivekeeper.domain.rows import ConvoyRow, RepoRow, TaskRow
 from hivekeeper.domain.states import ConvoyState, RepoState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
+REPO_DETAILS = ("setup", "keep", "lock", "backup", "publish", "gate", "regenerate")
 USES_ITS_REPO = (TaskState.PENDING, TaskState.IN_PROGRESS, TaskState.CANCELLING)
 
 
@@ -47,7 +57,7 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
     unchanged = [_describe_change(tx, spec, known[spec.id]) for spec in plan.tasks if spec.id in known]
     if existing is None:
         stamp = tx.now[:19].replace("-", "").replace(":", "").replace("T", "_")
-        tx.record(e.ConvoySubmitted(plan.convoy, f"pipeline_{plan.convoy}_{stamp}", plan.accept), why=why)
+        tx.record(e.ConvoySubmitted(plan.convoy, f"pipeline_{plan.convoy}_{stamp}", plan.accept, plan.budget), why=why)
     elif existing.accept != plan.accept:
         is_ = f"Convoy '{plan.convoy}' is already here with {'another' if existing.accept else 'no'} accept command"
         unchanged.append(f"{is_}; it stays as it was. Give the plan another convoy name to change it.")
@@ -79,7 +89,9 @@ def want_repo(tx: Transaction, spec: RepoSpec) -> None:
     if known and known.state is RepoState.FETCHING and not _list_repo_changes(spec, known):
         return
     number = known.fetches + 1 if known else 1
-    details = _details(setup=spec.setup, keep=spec.keep, lock=spec.lock, backup=spec.backup)
+    details = _details(**{name: getattr(spec, name) for name in REPO_DETAILS})
+    if spec.publish == DEFAULT_PUBLISH:
+        del details["publish"]  # as before there was another way
     tx.record(e.RepoWanted(spec.name, spec.path, spec.branch, spec.verify, number, details))
 
 
@@ -212,8 +224,7 @@ def _describe_change(tx: Transaction, spec: TaskSpec, known: TaskRow) -> str:
 
 
 def _list_repo_changes(spec: RepoSpec, known: RepoRow) -> list[str]:
-    names = ("verify", "setup", "keep", "lock", "backup")
-    return [name for name in names if getattr(spec, name) != getattr(known, name)]
+    return [name for name in ("verify", *REPO_DETAILS) if getattr(spec, name) != getattr(known, name)]
 
 
 def _find_same_repo(tx: Transaction, spec: RepoSpec) -> RepoRow | None:

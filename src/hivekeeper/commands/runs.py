@@ -1,12 +1,16 @@
 """The life of a run, as the keeper records it, and the one thing a person may ask of it: to end."""
 
+from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import events as e
+from hivekeeper.domain.report import Report
 from hivekeeper.domain.rows import AttemptRow, RunRow
-from hivekeeper.domain.run import Claim, Ending, Order
+from hivekeeper.domain.run import PERSON, Claim, Ending, Order
 from hivekeeper.domain.states import RunState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
+
+LONGEST_RETRY_S = 8 * 86_400.0
 
 
 def intend_run(
@@ -33,6 +37,8 @@ def intend_run(
         limits=dict(order.limits),
         boot_id=boot_id,
         rooms=order.rooms,
+        runner=order.runner,
+        session=order.session,
     )
     tx.record(body)
     return True
@@ -56,11 +62,25 @@ def note_lost(tx: Transaction, run: RunRow, why: str) -> None:
     tx.record(e.RunLost(run.id, run.kind), why=why)
 
 
-def request_kill(tx: Transaction, run: RunRow, why: str) -> bool:
-    """Ask for a run's end; False when that was asked before or it has ended."""
-    if not run.is_open or run.kill_requested_at is not None:
+def note_report(tx: Transaction, run: RunRow, report: Report) -> None:
+    """Record what an agent program said of its session; once."""
+    used = report.usage
+    in_s = report.retry_s
+    if report.retry_epoch is not None:
+        in_s = max(0.0, report.retry_epoch - to_seconds(tx.now))
+    # No word of a program's holds anybody up for months.
+    retry_at = None if in_s is None else to_text(to_seconds(tx.now) + min(in_s, LONGEST_RETRY_S))
+    session = report.session or run.session or ""
+    counted = (used.tokens_in, used.tokens_out, used.microusd)
+    tx.record(e.RunReported(run.id, report.outcome.value, session, *counted, retry_at), why=report.words)
+
+
+def request_kill(tx: Transaction, run: RunRow, why: str, cause: str = PERSON) -> bool:
+    """Ask for a run's end; False when that was asked before or it has ended, whatever the row in hand says."""
+    now = queries.find_run(tx.connection, run.id)
+    if now is None or not now.is_open or now.kill_requested_at is not None:
         return False
-    tx.record(e.RunKillRequested(run.id), why=why)
+    tx.record(e.RunKillRequested(run.id, cause), why=why)
     return True
 
 

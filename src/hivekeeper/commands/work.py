@@ -1,15 +1,18 @@
 """The runs of an attempt: what each of them is exactly, and what it may touch."""
 
+import hashlib
+import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hivekeeper.commands.runs import intend_run
+from hivekeeper.commands.sessions import order_session
 from hivekeeper.domain.attempt import Intend
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Order
-from hivekeeper.domain.runner import make_shell_argv
+from hivekeeper.domain.runner import Runner, make_shell_argv
 from hivekeeper.git import orders
 from hivekeeper.places import Places
 from hivekeeper.sandbox.orders import collect_outputs, make_room
@@ -20,14 +23,21 @@ INFRASTRUCTURE_WALL_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An attempt, and everything its runs follow from; `argv` starts its agent."""
+    """An attempt, and everything its runs follow from; `argv` starts its agent, or else a `runner` does.
+
+    `session` is the conversation it goes on with, where it is to `resume` one.
+    """
 
     task: TaskRow
     attempt: AttemptRow
     repo: RepoRow | None
     argv: tuple[str, ...]
     prompt: Path | None = None
+    feedback: Path | None = None
     agent: RunRow | None = None
+    runner: Runner | None = None
+    session: str = ""
+    resume: bool = False
 
 
 def intend_step(tx: Transaction, places: Places, work: Work, step: Intend, *, boot_id: str) -> None:
@@ -35,7 +45,12 @@ def intend_step(tx: Transaction, places: Places, work: Work, step: Intend, *, bo
     task, attempt = work.task, work.attempt.number
     suffix = step.kind if step.number == 1 else f"{step.kind}-{step.number}"
     run = attempt_run_id(task.key, attempt, suffix)
-    if step.kind == "agent":
+    if task.branch is not None and work.repo is not None:
+        mirror, ref = places.mirror(work.repo.name), orders.attempt_ref(task.key, attempt)
+        argv = orders.bring_branch(mirror, work.repo.path, task.get_details()["commit"], ref)
+        wall: dict[str, float | int | None] = {"wall_s": INFRASTRUCTURE_WALL_S, "grace_s": 5.0}
+        order = Order(run, step.kind, argv, str(places.root), dict(orders.CLEAN_ENVIRONMENT), wall)
+    elif step.kind == "agent":
         order = _order_agent(places, work, run)
     elif step.kind == "setup":
         order = _order_setup(places, work, run)
@@ -44,6 +59,18 @@ def intend_step(tx: Transaction, places: Places, work: Work, step: Intend, *, bo
         limits: dict[str, float | int | None] = {"wall_s": INFRASTRUCTURE_WALL_S, "grace_s": 5.0}
         order = Order(run, step.kind, argv, str(places.root), environment, limits)
     intend_run(tx, order, boot_id=boot_id, task=task.key, attempt=attempt, repo=task.repo)
+
+
+def write_prompt(places: Places, words: str) -> Path:
+    """Put what a worker is told where it can read it: the same words make the same file, so this is no effect."""
+    data = words.encode("utf-8", "surrogateescape")
+    path = places.prompt(hashlib.sha256(data).hexdigest())
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{threading.get_native_id()}")
+        draft.write_bytes(data)
+        draft.replace(path)
+    return path
 
 
 def make_rooms(places: Places, room: Path | None, *read: str) -> dict[str, list[str]]:
@@ -65,6 +92,7 @@ def _order_agent(places: Places, work: Work, run: str) -> Order:
     task, room = work.task, _room(places, work)
     read = [str(places.public(task.repo))] if task.repo else [str(places.root)]
     told = {"HIVE_PROMPT": str(work.prompt)} if work.prompt else {}
+    told |= {"HIVE_FEEDBACK": str(work.feedback)} if work.feedback else {}
     environment = make_environment(
         places,
         room,
@@ -79,7 +107,8 @@ def _order_agent(places: Places, work: Work, run: str) -> Order:
     )
     rooms = make_rooms(places, room, *read, *told.values())
     directory = places.root if room is None else room / "work"
-    return Order(run, "agent", work.argv, str(directory), environment, task.get_limits(), rooms)
+    order = Order(run, "agent", work.argv, str(directory), environment, task.get_limits(), rooms)
+    return order_session(order, work.runner, work.session, resume=work.resume) if work.runner else order
 
 
 def _order_setup(places: Places, work: Work, run: str) -> Order:
@@ -100,7 +129,7 @@ def _order_ours(places: Places, work: Work, step: Intend, boot_id: str) -> tuple
     if repo is None:
         if step.kind == "sandbox":
             return make_room(room), {}
-        target = places.root if work.agent is not None and work.agent.succeeded else None
+        target = places.root if work.agent is not None and work.agent.ended_well else None
         return collect_outputs(room / "work", places.kept(task.key, number), target, task.outputs), {}
     mirror = places.mirror(repo.name)
     kept = {"HIVE_SETUP": repo.setup or "", "HIVE_KEEP": "\n".join(repo.keep), "HIVE_LOCK": "\n".join(repo.lock)}

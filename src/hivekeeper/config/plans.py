@@ -8,9 +8,9 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator
 
 from hivekeeper.config.located import (
     NOT_TEXT,
@@ -63,6 +63,13 @@ def _refuse_password(text: str) -> str:
     return text
 
 
+def _read_runners(value: object) -> str | list[str]:
+    """Read one runner, or several, best first."""
+    if isinstance(value, str) or (isinstance(value, list) and value and all(isinstance(name, str) for name in value)):
+        return value
+    raise ValueError(f"must be a runner's name or a list of them, not {show(value)}")
+
+
 Name = Annotated[str, rule(is_name, f"must be {NAME_RULE}")]
 TaskId = Annotated[str, rule(is_task_id, f"must be {TASK_ID_RULE}")]
 Output = Annotated[str, rule(is_output, f"must be {OUTPUT_RULE}")]
@@ -84,6 +91,9 @@ class _Repo(Checked):
     keep: list[Inside] = Field(default_factory=list)
     lock: list[Inside] = Field(default_factory=list)
     backup: Annotated[Filled, AfterValidator(_refuse_password)] | None = None
+    publish: Literal["branch", "push", "checkout"] = "branch"
+    gate: list[Inside] = Field(default_factory=list)
+    regenerate: dict[Inside, Filled] = Field(default_factory=dict)
 
 
 class _Budget(Checked):
@@ -92,7 +102,7 @@ class _Budget(Checked):
 
 
 class _Defaults(Checked):
-    runner: str = ""
+    runner: Annotated[str | list[str], PlainValidator(_read_runners)] = ""
     timeout: SecondsLimit = None
     silence: SecondsLimit = None
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
@@ -123,6 +133,7 @@ class _Task(_Defaults):
 class _Plan(Checked):
     convoy: Name
     accept: Filled | None = None
+    budget: _Budget = _Budget()
     repos: dict[str, _Repo] = Field(default_factory=dict)
     defaults: _Defaults = _Defaults()
     tasks: Annotated[list[_Task], Field(min_length=1)]
@@ -149,6 +160,7 @@ def load_plan(path: Path, limits: Limits | None = None, runners: Collection[str]
         tasks=tuple(_task_spec(task, plan.defaults, limits or Limits()) for task in plan.tasks),
         repos=tuple(_repo_spec(name, repo, path.parent) for name, repo in plan.repos.items()),
         accept=plan.accept,
+        budget=plan.budget.model_dump(exclude_none=True),
     )
 
 
@@ -172,6 +184,8 @@ def _task_spec(task: _Task, defaults: _Defaults, limits: Limits) -> TaskSpec:
     outputs = [said.pop("output")] if task.output else task.outputs
     if task.command:
         said.pop("runner", None)  # That of the defaults is for prompts.
+    if isinstance(named := said.get("runner"), list):
+        said["runner"] = tuple(named) if named[1:] else named[0]
     lists = {"after": task.after, "strengths": task.strengths, "paths": task.paths, "outputs": outputs}
     said |= {name: tuple(items) for name, items in lists.items()}
     return TaskSpec(**said, limits=replace(limits, **limited))
@@ -187,6 +201,9 @@ def _repo_spec(name: str, repo: _Repo, directory: Path) -> RepoSpec:
         keep=tuple(repo.keep),
         lock=tuple(repo.lock),
         backup=_make_absolute(repo.backup, directory) if repo.backup else None,
+        publish=repo.publish,
+        gate=tuple(repo.gate),
+        regenerate=repo.regenerate,
     )
 
 
@@ -205,6 +222,8 @@ def _place(located: Located, loc: Loc) -> tuple[str, type[Checked]]:
             return (f"'budget' of {who}", _Budget) if rest[:1] == ["budget"] else (who, _Task)
         case ("repos", *name):
             return f"repo {show(name[0])}" if name else "'repos'", _Repo
+        case ("budget", *_):
+            return "'budget' of the plan", _Budget
         case ("defaults", "budget", *_):
             return "'budget' of 'defaults'", _Budget
         case ("defaults", *_):
@@ -300,17 +319,22 @@ def _check_runners(
 ) -> None:
     places: list[_Part] = [_Part("'defaults'", ("defaults",), defaults, _Defaults, located, problems), *tasks]
     for place in places:
-        runner = place.said.get("runner")
+        said = place.said.get("runner")
+        named = [said] if isinstance(said, str) else [name for _, name in place.list_texts("runner")]
         if "command" in place.said:
             if "runner" in place.said:
                 place.add(f"{place.who} has a 'command', which takes no 'runner'; remove it", "runner")
         elif "prompt" in place.said and "runner" not in place.said and "runner" not in defaults:
             known = f" (known: {', '.join(runners)})" if runners else ""
             place.add(f"{place.who} has a 'prompt' but no 'runner' to give it to; add one here or in 'defaults'{known}")
-        elif isinstance(runner, str) and runners is not None and runner not in runners:
-            meant = problems.did_you_mean(runner, runners)
-            advice = meant or f"; known here: {', '.join(runners)}. Others are added to hive.toml: [runners.NAME]"
-            place.add(f"unknown runner {show(runner)} in {place.who}{advice}", "runner")
+        else:
+            for runner in named:
+                if runners is not None and runner not in runners:
+                    meant = problems.did_you_mean(runner, runners)
+                    advice = (
+                        meant or f"; known here: {', '.join(runners)}. Others are added to hive.toml: [runners.NAME]"
+                    )
+                    place.add(f"unknown runner {show(runner)} in {place.who}{advice}", "runner")
 
 
 def _check_outputs(tasks: list[_Part]) -> None:

@@ -1,12 +1,15 @@
 """The hive's settings: `hive.toml` to one frozen value."""
 
 import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from hivekeeper.config.located import Checked, Filled, Loc, Located, Problems, check, parse_toml, read_text
+from hivekeeper.config.located import Checked, Filled, Loc, Located, Problems, check, parse_toml, read_text, rule
 from hivekeeper.config.values import (
     BUILT_IN_RUNNERS,
     FILE_NAME,
@@ -17,9 +20,12 @@ from hivekeeper.config.values import (
     read_size,
     show,
 )
+from hivekeeper.domain.budget import MICRO, Cap
 from hivekeeper.domain.names import NAME_RULE, is_name
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.runner import PromptBy, Runner
+from hivekeeper.runners import OUTPUTS, PRESETS
+from hivekeeper.runners.command import SIGNS
 
 MAX_BYTES = 1 << 20
 # A keeper that is late once is busy; only one that misses two beats in a row may be taken for gone.
@@ -41,6 +47,26 @@ def _make_absolute(path: str) -> str:
 
 
 Absolute = Annotated[str, AfterValidator(_make_absolute)]
+
+
+def _is_variable(text: str) -> bool:
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None
+
+
+def _is_file_of_mine(text: str) -> bool:
+    return text.startswith(("~/", "/")) and ".." not in text.split("/") and "\n" not in text
+
+
+def _read_amount(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 10**9:
+        raise ValueError(f'must be dollars, or "none", not {show(value)}')
+    return float(value)
+
+
+def _read_tokens(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 10**15:
+        raise ValueError(f'must be a whole number, or "none", not {show(value)}')
+    return value
 
 
 class _Hive(Checked):
@@ -74,9 +100,45 @@ class _Sandbox(Checked):
     reclaim_after: Seconds = Settings().reclaim_after_s
 
 
+class _Queue(Checked):
+    parallel: Annotated[int | None, PlainValidator(lambda value: None if value == "cores" else read_count(value))] = (
+        None
+    )
+    gate_timeout: Seconds = Settings().gate_wall_s
+    resolver: str = "none"
+
+
+class _Budget(Checked):
+    money: Annotated[float | None, PlainValidator(lambda value: None if value == "none" else _read_amount(value))] = (
+        None
+    )
+    tokens: Annotated[int | None, PlainValidator(lambda value: None if value == "none" else _read_tokens(value))] = None
+
+
+class _Price(Checked):
+    input: Annotated[float, Field(ge=0, le=10**6)] = 0.0
+    output: Annotated[float, Field(ge=0, le=10**6)] = 0.0
+
+
 class _Runner(Checked):
-    command: Filled
+    """What a runner's table may say; of a known program whatever it does not say is as it is."""
+
+    like: str = ""
+    command: Filled = ""
     prompt: Literal["file", "stdin", "argument"] = "file"
+    resume: Filled = ""
+    args: str = ""
+    environment: dict[str, str] = Field(default_factory=dict)
+    inherit: list[Annotated[str, rule(_is_variable, "must be the name of an environment variable")]] = Field(
+        default_factory=list
+    )
+    sign_in: list[Annotated[str, rule(_is_file_of_mine, "must begin with '~/' or '/', without '..'")]] = Field(
+        default_factory=list
+    )
+    output: str = ""
+    signs: dict[str, Filled] = Field(default_factory=dict)
+    mcp: dict[str, Annotated[list[Filled], Field(min_length=1)]] = Field(default_factory=dict)
+    price: _Price = _Price()
 
 
 class _Patterns(Checked):
@@ -90,6 +152,8 @@ class _File(Checked):
     keeper: _Keeper = _Keeper()
     limits: _Limits = _Limits()
     sandbox: _Sandbox = _Sandbox()
+    queue: _Queue = _Queue()
+    budget: _Budget = _Budget()
     runners: dict[str, _Runner] = Field(default_factory=dict)
     patterns: _Patterns = _Patterns()
 
@@ -99,6 +163,8 @@ TABLES: dict[str, type[Checked]] = {
     "keeper": _Keeper,
     "limits": _Limits,
     "sandbox": _Sandbox,
+    "queue": _Queue,
+    "budget": _Budget,
     "runners": _Runner,
     "patterns": _Patterns,
 }
@@ -106,6 +172,8 @@ TABLES: dict[str, type[Checked]] = {
 
 def _place(loc: Loc) -> tuple[str, type[Checked]]:
     match loc:
+        case ("runners", name, "price", *_):
+            return f"'price' in [runners.{name if is_name(str(name)) else show(name)}]", _Price
         case ("runners", name, *_):
             return f"[runners.{name if is_name(str(name)) else show(name)}]", _Runner
         case (str(table), *_) if table in TABLES:
@@ -127,6 +195,7 @@ def load_settings(directory: Path) -> Settings:
         _check_keeper(file.keeper, located, problems)
         _check_sandbox(file.sandbox, located, problems)
         _check_runners(file.runners, located, problems)
+        _check_resolver(file, located, problems)
     if file is None or problems.found:
         raise problems.error()
     limits, sandbox, keeper = file.limits, file.sandbox, file.keeper
@@ -145,7 +214,11 @@ def load_settings(directory: Path) -> Settings:
         pool=sandbox.pool,
         snapshot_every_s=sandbox.snapshot_every,
         reclaim_after_s=sandbox.reclaim_after,
-        runners={name: Runner(name, said.command, PromptBy(said.prompt)) for name, said in file.runners.items()},
+        parallel=file.queue.parallel,
+        gate_wall_s=file.queue.gate_timeout,
+        resolver=None if file.queue.resolver == "none" else file.queue.resolver,
+        runners=PRESETS | {name: _make_runner(name, said) for name, said in file.runners.items()},
+        day=Cap(file.budget.tokens, None if file.budget.money is None else round(file.budget.money * MICRO)),
         patterns=Patterns(**file.patterns.model_dump()),
     )
 
@@ -164,14 +237,67 @@ def _check_sandbox(sandbox: _Sandbox, located: Located, problems: Problems) -> N
         problems.add(f"{said}; make 'level' \"best\"", located.line(("sandbox", "require")))
 
 
+def _make_runner(name: str, said: _Runner) -> Runner:
+    """Add what is said of a runner to what is known of it; whoever gives a command means that and nothing else."""
+    known = PRESETS.get(said.like or ("" if said.command else name)) or Runner(name, "")
+    fields = said.model_fields_set
+    new: dict[str, Any] = {key: getattr(said, key) for key in ("command", "resume", "args", "output") if key in fields}
+    if said.command and "resume" not in fields:
+        new["resume"] = ""
+    if "prompt" in fields or said.command:
+        new["prompt"] = PromptBy(said.prompt)
+    return replace(
+        known,
+        name=name,
+        **new,
+        environment={**known.environment, **said.environment},
+        inherit=tuple(dict.fromkeys((*known.inherit, *said.inherit))),
+        sign_in=tuple(said.sign_in) if "sign_in" in fields else known.sign_in,
+        signs={**known.signs, **said.signs},
+        servers={server: tuple(argv) for server, argv in said.mcp.items()},
+        price_in=said.price.input or known.price_in,
+        price_out=said.price.output or known.price_out,
+    )
+
+
+def _check_resolver(file: _File, located: Located, problems: Problems) -> None:
+    known = (*PRESETS, *file.runners, *BUILT_IN_RUNNERS)
+    if file.queue.resolver != "none" and file.queue.resolver not in known:
+        said = f"'resolver' in [queue] is {show(file.queue.resolver)}, and there is no such runner"
+        meant = problems.did_you_mean(file.queue.resolver, known)
+        problems.add(f"{said}{meant}", located.line(("queue", "resolver")))
+
+
 def _check_runners(runners: dict[str, _Runner], located: Located, problems: Problems) -> None:
     for name, runner in runners.items():
-        line = located.line(("runners", name))
-        if not is_name(name):
-            problems.add(f"the name of runner {show(name)} must be {NAME_RULE}", line)
-        if name in BUILT_IN_RUNNERS:
-            problems.add(f"the runner {show(name)} is built in; give yours another name", line)
-        if runner.prompt == "stdin" and "{prompt}" in runner.command:
-            said = f"'command' in [runners.{name}] holds {{prompt}}, but the prompt goes to its standard input"
-            advice = 'remove it, or make \'prompt\' "file" or "argument"'
-            problems.add(f"{said}; {advice}", located.line(("runners", name, "command")))
+        for what, key in _find_wrong(name, runner, problems):
+            problems.add(what, located.line(("runners", name, key) if key else ("runners", name)))
+
+
+def _find_wrong(name: str, runner: _Runner, problems: Problems) -> Iterator[tuple[str, str]]:
+    """Find what is wrong with a runner's table, each with the key it is about."""
+    place = f"[runners.{name}]"
+    if not is_name(name):
+        yield f"the name of runner {show(name)} must be {NAME_RULE}", ""
+    if name in BUILT_IN_RUNNERS:
+        yield f"the runner {show(name)} is built in; give yours another name", ""
+    if runner.like and runner.like not in PRESETS:
+        yield (
+            f"'like' in {place} is {show(runner.like)}, unknown{problems.did_you_mean(runner.like, PRESETS)}",
+            "like",
+        )
+    elif not runner.command and not runner.like and name not in PRESETS:
+        meant = problems.did_you_mean(name, PRESETS)
+        yield f"{place} has no 'command', and no program of that name is known{meant or '; add it'}", ""
+    if runner.prompt == "stdin" and "{prompt}" in runner.command:
+        said = f"'command' in {place} holds {{prompt}}, but the prompt goes to its standard input"
+        yield f'{said}; remove it, or make \'prompt\' "file" or "argument"', "command"
+    if runner.output and runner.output not in OUTPUTS:
+        yield f"'output' in {place} must be one of {', '.join(OUTPUTS)}, not {show(runner.output)}", "output"
+    for sign, pattern in runner.signs.items():
+        if sign not in SIGNS:
+            yield f"unknown sign {show(sign)} in {place}{problems.did_you_mean(sign, SIGNS)}", "signs"
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"the sign {show(sign)} in {place} is no pattern: {error}", "signs"

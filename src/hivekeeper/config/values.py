@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass, field
 
+from hivekeeper.domain.budget import NO_CAP, Cap
 from hivekeeper.domain.names import find_nearest
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.runner import Runner
 from hivekeeper.errors import InputError
+from hivekeeper.runners import PRESETS
 
 FILE_NAME = "hive.toml"
 LONGEST_SHOWN = 60
@@ -50,9 +52,23 @@ pool = 2                    # clones of each repository made ready ahead; 0 is n
 snapshot_every = "5m"       # how often what a worker has made so far is kept
 reclaim_after = "1h"        # when to try again to remove what could not be removed
 
-# What takes prompts, one table for each: the prompt goes to it by "file", "stdin" or "argument".
+# How what workers make is verified and lands.
+[queue]
+parallel = "cores"          # verifications at the same time: "cores" or a number
+gate_timeout = "30m"        # of a gate, from start to end
+resolver = "none"           # the runner that settles conflicts no rule can: one of [runners]
+
+# What may be spent a day, in all; also in a plan, for a convoy and for a task: budget: {money: 5, tokens: 2000000}
+[budget]
+money = "none"              # dollars
+tokens = "none"
+
+# Who takes prompts. claude, codex, gemini, goose, pi, opencode, qwen, copilot, aider and mini are known: hive runner ls
+# shows which are here. What is said of one is added to what is known of it; any other is a command of yours.
 # [runners.claude]
-# command = "claude --print"
+# args = "--model opus"
+# [runners.mine]
+# command = "my-agent --print"
 # prompt = "stdin"
 
 # What a small hive may do without: hive init --agents N writes what suits a hive of N.
@@ -90,7 +106,11 @@ class Settings:
     snapshot_every_s: float = 300.0
     reclaim_after_s: float = 3600.0
     preempt_s: float = 30.0
-    runners: dict[str, Runner] = field(default_factory=dict)
+    parallel: int | None = None
+    gate_wall_s: float = 1800.0
+    resolver: str | None = None
+    runners: dict[str, Runner] = field(default_factory=lambda: dict(PRESETS))
+    day: Cap = NO_CAP
     patterns: Patterns = field(default_factory=Patterns)
 
     @property

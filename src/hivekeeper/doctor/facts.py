@@ -28,6 +28,7 @@ from hivekeeper.store.sqlite import reading_only
 AttemptKey = tuple[str, int]
 _EVERY = -1  # SQLite's word for no limit
 _MARKER = b"HIVE_RUN="
+_GATES = "_gates"  # whose runs lie one level deeper, by repository (domain.names.gate_run_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
 
 
 def _read(connection: Connection, keeper: LeaseRow | None, run_ids: set[str], found: set[AttemptKey]) -> Records:
-    opened = [queries.list_open_attempts(connection, state) for state in (AttemptState.WORKING, AttemptState.SUBMITTED)]
+    states = (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
+    opened = [queries.list_open_attempts(connection, state) for state in states]
     rows = {(row.task, row.number): row for pairs in opened for row, _ in pairs}
     rows |= {(row.task, row.number): row for row in queries.list_removable_sandboxes(connection, _EVERY)}
     for task in {task for task, _ in found if task.isprintable()}:
@@ -160,7 +162,11 @@ def _known_claim(run: RunRow) -> Claim | None:
 
 def _list_run_directories(runs: Path) -> Iterator[str]:
     for group in list_directories(runs):
-        yield from (f"{group.name}/{run.name}" for run in list_directory(group.path))
+        if group.name == _GATES:
+            of_repos = ((repo.name, list_directory(repo.path)) for repo in list_directories(group.path))
+            yield from (f"{_GATES}/{repo}/{run.name}" for repo, found in of_repos for run in found)
+        else:
+            yield from (f"{group.name}/{run.name}" for run in list_directory(group.path))
 
 
 def _list_laid_out(places: Places) -> Iterator[tuple[Path, AttemptKey]]:

@@ -85,7 +85,7 @@ def _check_branch(repo: RepoRow, mirror: Mirror, advice: str) -> Iterator[Findin
 def _check_attempts(facts: Facts, repo: RepoRow, path: Path, refs: Iterable[str]) -> Iterator[Finding]:
     for known in facts.records.attempts.values():
         attempt, snapshot = known.attempt, known.find_success("snapshot")
-        is_open = attempt.state in (AttemptState.WORKING, AttemptState.SUBMITTED)
+        is_open = attempt.state in (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
         ref = attempt_ref(attempt.task, attempt.number)
         if is_open and snapshot and snapshot.repo == repo.name and ref not in refs:
             what = f"{ref} is gone from {path}: what attempt {attempt.number} at {attempt.task} made is not kept."
@@ -119,4 +119,4 @@ def _advise_leaving(path: Path, what: str) -> str:
 
 def _advise(facts: Facts, repo: RepoRow) -> str:
     path = facts.places.mirror(repo.name)
-    return f"Restore {path} from a copy; what was published is branch hive/{repo.branch} of {repo.path}."
+    return f"Restore {path} from a copy; what was published is branch {repo.published_as} of {repo.path}."

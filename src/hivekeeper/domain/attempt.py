@@ -13,6 +13,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hivekeeper.domain.report import Outcome
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import RunState
 
@@ -112,13 +113,13 @@ def _may_have_run(task: TaskRow, agent: RunRow) -> bool:
 
 def _judge(task: TaskRow, agent: RunRow, snapshot: RunRow | None, boot_id: str) -> Step:
     kept = snapshot.boot_id if snapshot else boot_id
-    if agent.succeeded and (kept == agent.boot_id or not task.has_room):
+    if agent.ended_well and (kept == agent.boot_id or not task.has_room):
         if snapshot is not None and not snapshot.succeeded:
             return Fail(f"it ended with exit code 0 but {snapshot.reason}")
         return Judge()
-    if _may_have_run(task, agent) or (agent.succeeded and not task.repo and not task.idempotent):
-        return LeaveUnknown(f"it may have run: {RESTARTED if agent.succeeded else agent.reason}")
-    return Fail(RESTARTED if agent.succeeded else describe_ending(agent))
+    if _may_have_run(task, agent) or (agent.ended_well and not task.repo and not task.idempotent):
+        return LeaveUnknown(f"it may have run: {RESTARTED if agent.ended_well else agent.reason}")
+    return Fail(RESTARTED if agent.ended_well else describe_ending(agent))
 
 
 def find_unpushed(runs: Sequence[RunRow]) -> str | None:
@@ -152,15 +153,21 @@ def decide_start(previous: AttemptRow | None, runs: Sequence[RunRow], kept: str 
     from another's work and was cut off too, did not.
     """
     agents = [run for run in runs if run.kind == "agent"]
-    if previous is None or previous.start is not None or not agents or agents[-1].succeeded:
+    if previous is None or previous.start is not None or not agents or agents[-1].ended_well:
         return None
     return None if agents[-1].ended_by == "disk" else kept  # there was more of it than a worker may have
 
 
 def describe_ending(run: RunRow) -> str:
-    """Say in words how a run ended."""
+    """Say in words how a run ended; an agent program says more than its exit code."""
     if run.state is RunState.LOST:
         return f"nobody knows how it ended: {run.reason}"
+    if run.outcome is None or run.outcome in _TOLD_BY_THE_RUN:
+        return _describe_exit(run)
+    return f"{Outcome(run.outcome).words}{f': {run.words}' if run.words else ''}"
+
+
+def _describe_exit(run: RunRow) -> str:
     said = f", saying: {run.reason}" if run.reason else ""
     match run.ended_by:
         case "exit" if (run.exit_status or 0) < 0:
@@ -185,6 +192,10 @@ def describe_ending(run: RunRow) -> str:
             return f"the command could not be started: {run.reason}"
         case other:
             return f"it ended by {other}"
+
+
+# Of these its limits, its signal or its exit code say more.
+_TOLD_BY_THE_RUN = (Outcome.KILLED, Outcome.CRASHED, Outcome.DONE)
 
 
 def _name_signal(number: int) -> str:

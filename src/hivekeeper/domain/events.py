@@ -5,54 +5,68 @@ JSON values, so that the log can be read without this program. `REQUESTS` are th
 others need the keeper's epoch.
 """
 
-import hashlib
-import json
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from hivekeeper.domain.body import BODIES, Body, Event, chain_hash, decode_body, encode_body, encode_json, kind
+from hivekeeper.domain.merge_events import (
+    MergeApproved,
+    MergeFailed,
+    MergeFlaked,
+    MergeHeld,
+    MergeLanded,
+    MergeLanding,
+    MergePrioritized,
+    MergeRejected,
+    MergeRequeued,
+    MergeResolved,
+    MergeVerifying,
+    MergeWithdrawn,
+)
+from hivekeeper.domain.runner_events import (
+    AttemptParked,
+    AttemptResumed,
+    BudgetRaised,
+    HoldLifted,
+    HoldPlaced,
+    RepoPinned,
+    RunReported,
+    WorkerTold,
+)
+
+# What is defined beside this module and known by its name.
+__all__ = [
+    "BODIES",
+    "AttemptParked",
+    "AttemptResumed",
+    "Body",
+    "BudgetRaised",
+    "Event",
+    "HoldLifted",
+    "HoldPlaced",
+    "MergeApproved",
+    "MergeFailed",
+    "MergeFlaked",
+    "MergeHeld",
+    "MergeLanded",
+    "MergeLanding",
+    "MergePrioritized",
+    "MergeRejected",
+    "MergeRequeued",
+    "MergeResolved",
+    "MergeVerifying",
+    "MergeWithdrawn",
+    "RepoPinned",
+    "RunReported",
+    "WorkerTold",
+    "chain_hash",
+    "decode_body",
+    "encode_body",
+    "encode_json",
+]
 
 
-class Body:
-    """What happened to `subject`."""
-
-    __slots__ = ()
-    kind: ClassVar[str]
-    subject_field: ClassVar[str]
-    names: ClassVar[tuple[str, ...]]
-
-    @property
-    def subject(self) -> str:
-        """Name what it happened to."""
-        return str(getattr(self, self.subject_field))
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A body in its envelope, as the ledger keeps it."""
-
-    seq: int
-    body: Body
-    who: str
-    why: str
-    occurred_at: str
-    recorded_at: str
-    epoch: int
-    hash: str
-
-
-def _kind(name: str, subject: str) -> Any:  # noqa: ANN401 - a class decorator hands back the class it was given
-    def register(cls: type[Body]) -> type[Body]:
-        cls.kind, cls.subject_field = name, subject
-        cls.names = tuple(each.name for each in fields(cls))  # type: ignore[arg-type]  # every body is a dataclass
-        BODIES[name] = cls
-        return cls
-
-    return register
-
-
-BODIES: dict[str, type[Body]] = {}
-
-
-@_kind("lease.taken", "holder")
+@kind("lease.taken", "holder")
 @dataclass(frozen=True, slots=True)
 class LeaseTaken(Body):
     """A keeper took the lease and raised the epoch."""
@@ -65,7 +79,7 @@ class LeaseTaken(Body):
     after: str
 
 
-@_kind("lease.released", "holder")
+@kind("lease.released", "holder")
 @dataclass(frozen=True, slots=True)
 class LeaseReleased(Body):
     """The holder itself gave the lease back."""
@@ -73,7 +87,7 @@ class LeaseReleased(Body):
     holder: str
 
 
-@_kind("convoy.submitted", "convoy")
+@kind("convoy.submitted", "convoy")
 @dataclass(frozen=True, slots=True)
 class ConvoySubmitted(Body):
     """A person handed in a plan under a new name."""
@@ -81,9 +95,10 @@ class ConvoySubmitted(Body):
     convoy: str
     pipeline: str
     accept: str | None = None
+    budget: dict[str, Any] = field(default_factory=dict)
 
 
-@_kind("convoy.extended", "convoy")
+@kind("convoy.extended", "convoy")
 @dataclass(frozen=True, slots=True)
 class ConvoyExtended(Body):
     """A person gave an existing convoy something more to do, so it is active again."""
@@ -91,7 +106,7 @@ class ConvoyExtended(Body):
     convoy: str
 
 
-@_kind("convoy.completed", "convoy")
+@kind("convoy.completed", "convoy")
 @dataclass(frozen=True, slots=True)
 class ConvoyCompleted(Body):
     """Every task of the convoy is COMPLETE."""
@@ -99,7 +114,7 @@ class ConvoyCompleted(Body):
     convoy: str
 
 
-@_kind("convoy.failed", "convoy")
+@kind("convoy.failed", "convoy")
 @dataclass(frozen=True, slots=True)
 class ConvoyFailed(Body):
     """Nothing more can be done for the convoy without a person."""
@@ -107,7 +122,7 @@ class ConvoyFailed(Body):
     convoy: str
 
 
-@_kind("convoy.archived", "convoy")
+@kind("convoy.archived", "convoy")
 @dataclass(frozen=True, slots=True)
 class ConvoyArchived(Body):
     """The convoy is put away; its ids can never be dispatched again."""
@@ -115,7 +130,7 @@ class ConvoyArchived(Body):
     convoy: str
 
 
-@_kind("swarm.opened", "convoy")
+@kind("swarm.opened", "convoy")
 @dataclass(frozen=True, slots=True)
 class SwarmOpened(Body):
     """A new batch of attempts began."""
@@ -124,7 +139,7 @@ class SwarmOpened(Body):
     number: int
 
 
-@_kind("swarm.closed", "convoy")
+@kind("swarm.closed", "convoy")
 @dataclass(frozen=True, slots=True)
 class SwarmClosed(Body):
     """Every attempt of the batch has settled and a later batch takes new ones."""
@@ -133,7 +148,7 @@ class SwarmClosed(Body):
     number: int
 
 
-@_kind("repo.wanted", "repo")
+@kind("repo.wanted", "repo")
 @dataclass(frozen=True, slots=True)
 class RepoWanted(Body):
     """A plan names a repository; its mirror is to be fetched (again)."""
@@ -146,7 +161,7 @@ class RepoWanted(Body):
     details: dict[str, Any] = field(default_factory=dict)
 
 
-@_kind("repo.fetched", "repo")
+@kind("repo.fetched", "repo")
 @dataclass(frozen=True, slots=True)
 class RepoFetched(Body):
     """The mirror holds the repository's branch, and the integration branch exists; `source` is the person's head."""
@@ -156,7 +171,7 @@ class RepoFetched(Body):
     source: str
 
 
-@_kind("repo.fetch_failed", "repo")
+@kind("repo.fetch_failed", "repo")
 @dataclass(frozen=True, slots=True)
 class RepoFetchFailed(Body):
     """The mirror could not be fetched."""
@@ -165,7 +180,7 @@ class RepoFetchFailed(Body):
     problem: str
 
 
-@_kind("repo.publishing", "repo")
+@kind("repo.publishing", "repo")
 @dataclass(frozen=True, slots=True)
 class RepoPublishing(Body):
     """What landed is being pushed to the person's repository."""
@@ -175,7 +190,7 @@ class RepoPublishing(Body):
     number: int
 
 
-@_kind("repo.published", "repo")
+@kind("repo.published", "repo")
 @dataclass(frozen=True, slots=True)
 class RepoPublished(Body):
     """The person's repository holds this commit."""
@@ -184,7 +199,7 @@ class RepoPublished(Body):
     commit: str
 
 
-@_kind("repo.publish_failed", "repo")
+@kind("repo.publish_failed", "repo")
 @dataclass(frozen=True, slots=True)
 class RepoPublishFailed(Body):
     """The person's repository did not take the commit; it waits."""
@@ -195,7 +210,51 @@ class RepoPublishFailed(Body):
     retry_at: str
 
 
-@_kind("task.added", "task")
+@kind("repo.paused", "repo")
+@dataclass(frozen=True, slots=True)
+class RepoPaused(Body):
+    """A person wants nothing more to land for now."""
+
+    repo: str
+
+
+@kind("repo.resumed", "repo")
+@dataclass(frozen=True, slots=True)
+class RepoResumed(Body):
+    """A person wants the queue to go on; what was verified before is verified again."""
+
+    repo: str
+
+
+@kind("repo.stopped", "repo")
+@dataclass(frozen=True, slots=True)
+class RepoStopped(Body):
+    """The queue stands still: the integration branch itself does not pass, or nothing can be verified."""
+
+    repo: str
+
+
+@kind("repo.recovered", "repo")
+@dataclass(frozen=True, slots=True)
+class RepoRecovered(Body):
+    """What stopped the queue is over."""
+
+    repo: str
+
+
+@kind("message.sent", "task")
+@dataclass(frozen=True, slots=True)
+class MessageSent(Body):
+    """The hive has something to say to whoever works on a task: `type` is REWORK_REQUEST or PRIORITY_MERGE."""
+
+    message: str
+    type: str
+    task: str
+    attempt: int
+    body: dict[str, Any]
+
+
+@kind("task.added", "task")
 @dataclass(frozen=True, slots=True)
 class TaskAdded(Body):
     """A person asked for a task."""
@@ -217,7 +276,7 @@ class TaskAdded(Body):
     details: dict[str, Any] = field(default_factory=dict)
 
 
-@_kind("task.cancelled", "task")
+@kind("task.cancelled", "task")
 @dataclass(frozen=True, slots=True)
 class TaskCancelled(Body):
     """The task will never run (again); a person may say so only while nothing of it runs."""
@@ -225,7 +284,7 @@ class TaskCancelled(Body):
     task: str
 
 
-@_kind("task.cancel_requested", "task")
+@kind("task.cancel_requested", "task")
 @dataclass(frozen=True, slots=True)
 class TaskCancelRequested(Body):
     """A person wants a running task stopped; the keeper ends what runs first."""
@@ -233,7 +292,7 @@ class TaskCancelRequested(Body):
     task: str
 
 
-@_kind("task.retry_requested", "task")
+@kind("task.retry_requested", "task")
 @dataclass(frozen=True, slots=True)
 class TaskRetryRequested(Body):
     """A person wants a FAILED or UNKNOWN task tried again."""
@@ -242,7 +301,7 @@ class TaskRetryRequested(Body):
     attempts_allowed: int
 
 
-@_kind("task.dispatched", "task")
+@kind("task.dispatched", "task")
 @dataclass(frozen=True, slots=True)
 class TaskDispatched(Body):
     """A worker was given the task; everything it will do is intended by runs of this attempt.
@@ -259,7 +318,7 @@ class TaskDispatched(Body):
     start: str | None = None
 
 
-@_kind("task.completed", "task")
+@kind("task.completed", "task")
 @dataclass(frozen=True, slots=True)
 class TaskCompleted(Body):
     """The task is done and proven."""
@@ -270,7 +329,7 @@ class TaskCompleted(Body):
     output: str | None
 
 
-@_kind("attempt.submitted", "task")
+@kind("attempt.submitted", "task")
 @dataclass(frozen=True, slots=True)
 class AttemptSubmitted(Body):
     """The worker's change is kept in the mirror and waits in the merge queue."""
@@ -282,7 +341,7 @@ class AttemptSubmitted(Body):
     priority: int
 
 
-@_kind("attempt.failed", "task")
+@kind("attempt.failed", "task")
 @dataclass(frozen=True, slots=True)
 class AttemptFailed(Body):
     """The attempt came to nothing; the task goes into the next swarm or, at its limit, to a person."""
@@ -292,7 +351,7 @@ class AttemptFailed(Body):
     final: bool
 
 
-@_kind("attempt.unknown", "task")
+@kind("attempt.unknown", "task")
 @dataclass(frozen=True, slots=True)
 class AttemptUnknown(Body):
     """The attempt may have run and must not be repeated unasked."""
@@ -301,7 +360,7 @@ class AttemptUnknown(Body):
     attempt: int
 
 
-@_kind("attempt.cancelled", "task")
+@kind("attempt.cancelled", "task")
 @dataclass(frozen=True, slots=True)
 class AttemptCancelled(Body):
     """The attempt was ended because a person cancelled its task."""
@@ -310,7 +369,7 @@ class AttemptCancelled(Body):
     attempt: int
 
 
-@_kind("attempt.swept", "task")
+@kind("attempt.swept", "task")
 @dataclass(frozen=True, slots=True)
 class AttemptSwept(Body):
     """The attempt's sandbox is removed; what was in it is kept elsewhere or there was nothing."""
@@ -319,72 +378,13 @@ class AttemptSwept(Body):
     attempt: int
 
 
-@_kind("merge.verifying", "task")
-@dataclass(frozen=True, slots=True)
-class MergeVerifying(Body):
-    """A candidate commit was made on the integration branch's head and goes through the gate."""
-
-    task: str
-    attempt: int
-    round: int
-    base: str
-    candidate: str
-    tree: str
-
-
-@_kind("merge.landing", "task")
-@dataclass(frozen=True, slots=True)
-class MergeLanding(Body):
-    """The candidate's tree passed; the integration branch is to move from base to candidate."""
-
-    task: str
-    attempt: int
-
-
-@_kind("merge.requeued", "task")
-@dataclass(frozen=True, slots=True)
-class MergeRequeued(Body):
-    """The candidate can no longer land as it is; another is made on today's head."""
-
-    task: str
-    attempt: int
-
-
-@_kind("merge.landed", "task")
-@dataclass(frozen=True, slots=True)
-class MergeLanded(Body):
-    """The integration branch holds the candidate."""
-
-    task: str
-    attempt: int
-    repo: str
-    commit: str
-
-
-@_kind("merge.rejected", "task")
-@dataclass(frozen=True, slots=True)
-class MergeRejected(Body):
-    """The change conflicts or its gate did not pass."""
-
-    task: str
-    attempt: int
-
-
-@_kind("merge.withdrawn", "task")
-@dataclass(frozen=True, slots=True)
-class MergeWithdrawn(Body):
-    """The task was cancelled before its change landed."""
-
-    task: str
-    attempt: int
-
-
-@_kind("run.intended", "run")
+@kind("run.intended", "run")
 @dataclass(frozen=True, slots=True)
 class RunIntended(Body):
     """An effect is about to be made, exactly this one, by a process of this boot.
 
-    `rooms` is what it may touch when it is a worker's; None is a command of the hive's own.
+    `rooms` is what it may touch when it is a worker's; None is a command of the hive's own. `runner` is the agent
+    program that is started, and `session` its conversation, where that is known beforehand.
     """
 
     run: str
@@ -398,9 +398,11 @@ class RunIntended(Body):
     limits: dict[str, Any]
     boot_id: str
     rooms: dict[str, list[str]] | None = None
+    runner: str | None = None
+    session: str | None = None
 
 
-@_kind("run.started", "run")
+@kind("run.started", "run")
 @dataclass(frozen=True, slots=True)
 class RunStarted(Body):
     """The run's wrapper holds the claim."""
@@ -411,15 +413,16 @@ class RunStarted(Body):
     boot_id: str
 
 
-@_kind("run.kill_requested", "run")
+@kind("run.kill_requested", "run")
 @dataclass(frozen=True, slots=True)
 class RunKillRequested(Body):
-    """The run's whole process tree is to end; the keeper ends it, whoever asked."""
+    """The run's whole process tree is to end; the keeper ends it, whoever asked, and `cause` is for what."""
 
     run: str
+    cause: str = "person"
 
 
-@_kind("run.exited", "run")
+@kind("run.exited", "run")
 @dataclass(frozen=True, slots=True)
 class RunExited(Body):
     """The run ended and its wrapper wrote down how."""
@@ -431,7 +434,7 @@ class RunExited(Body):
     output_bytes: int
 
 
-@_kind("run.lost", "run")
+@kind("run.lost", "run")
 @dataclass(frozen=True, slots=True)
 class RunLost(Body):
     """The run may have run and nobody can say how it ended; nothing of it is alive."""
@@ -442,25 +445,6 @@ class RunLost(Body):
 
 REQUESTS: frozenset[type[Body]] = frozenset(
     {ConvoySubmitted, ConvoyExtended, ConvoyArchived, RepoWanted, TaskAdded, TaskCancelled, TaskCancelRequested,
-     TaskRetryRequested, RunKillRequested}
+     TaskRetryRequested, RunKillRequested, MergeApproved, MergePrioritized, RepoPaused, RepoResumed,
+     WorkerTold, HoldLifted, BudgetRaised, RepoPinned}
 )  # fmt: skip
-
-
-encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def encode_body(body: Body) -> str:
-    """Write a body's fields as JSON."""
-    return encode_json({name: getattr(body, name) for name in body.names})
-
-
-def decode_body(kind: str, data: str) -> Body:
-    """Read a body back; an unknown kind is a KeyError, unknown fields a TypeError."""
-    return BODIES[kind](**json.loads(data))
-
-
-def chain_hash(previous: str, *fields_as_stored: str) -> str:
-    """Bind an event to all before it. Lengths come first, so that no two field lists read alike."""
-    lengths = ",".join([str(len(value)) for value in fields_as_stored])
-    text = f"{previous}{lengths};{''.join(fields_as_stored)}"
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,39 +1,35 @@
-"""What comes next for the entry at the head of a repository's merge queue.
+"""What comes next for one entry of a merge queue: its landing, and the settling of its conflict by a run.
 
-One entry at a time: a candidate commit is made on the integration branch's head, laid out (`checkout`), verified
-(`gate`) and landed (`land`), each a run of its own. Whatever is lost on the way, a new round begins on today's head;
-only a candidate whose own gate passed lands. A tree laid out before the machine restarted is laid out again: nobody
-synced it.
+A landing is one run (`land-N`), believed when the branch holds the candidate. A conflict that no rule settles goes to a
+run, inside the walls: `conflict-N` lays the tree with its markers out, `resolve-N` is a command that makes the files
+anew or the resolver, `settle-N` keeps what became of them. What that came to is checked like anybody's work.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from fnmatch import fnmatchcase
+from typing import Any
 
-from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.rows import MergeRow, RunRow
-from hivekeeper.domain.states import MergeState, RunState
+from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, describe_ending
+from hivekeeper.domain.report import LIMITED
+from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.states import RunState
 
-MAX_ROUNDS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Build:
-    """Make a candidate on today's head."""
+MAX_ROUNDS = 200
+HOTFIX_PRIORITY = 10_000
+REWORK_REQUEST, PRIORITY_MERGE = "REWORK_REQUEST", "PRIORITY_MERGE"
+ANEW, REWORK = "anew", "rework"
+LONGEST_OUTPUT = 4_000
+SETTLING = ("conflict", "resolve", "settle")
 
 
 @dataclass(frozen=True, slots=True)
 class IntendRun:
-    """The next run of this round."""
+    """The next run, by kind and number."""
 
     kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Land:
-    """The gate passed: move the branch."""
-
-    at: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +47,17 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
-    """The change does not land."""
+class LookAtSettled:
+    """A run has settled the conflict, or says so: look at what it made."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Nothing settles the conflict here: the work is to be done anew."""
 
     why: str
-    at: str
-    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,60 +65,117 @@ class Wait:
     """A run is under way."""
 
 
-MergeStep = Build | IntendRun | Land | LookAtBranch | Requeue | Reject | Wait
+LandingStep = IntendRun | LookAtBranch | Requeue | Wait
+SettlingStep = IntendRun | LookAtSettled | GiveUp | Wait
 
 
-def run_kind(kind: str, entry: MergeRow) -> str:
-    """Name a kind of run in this round."""
-    return f"{kind}-{entry.round}"
-
-
-def decide_merge(entry: MergeRow, runs: Sequence[RunRow], *, has_gate: bool, boot_id: str) -> MergeStep:
-    """Decide the next step in this boot; `runs` are all runs of the entry's attempt."""
-    of_round = {run.kind: run for run in runs if run.id.endswith(f"-{entry.round}")}
-    match entry.state:
-        case MergeState.QUEUED if entry.round >= MAX_ROUNDS:
-            return Reject(f"it has not landed in {entry.round} tries: {entry.reason}", entry.queued_at)
-        case MergeState.QUEUED:
-            return Build()
-        case MergeState.VERIFYING if not has_gate:
-            return Land(entry.queued_at)
-        case MergeState.VERIFYING:
-            return _verify(entry, of_round, boot_id)
-        case MergeState.LANDING:
-            land = of_round.get("land")
-            if land is None:
-                return IntendRun("land")
-            return Wait() if land.is_open else _judge_landing(land)
-        case MergeState.LANDED | MergeState.REJECTED | MergeState.WITHDRAWN:
-            return Wait()
-        case _:
-            assert_never(entry.state)
-
-
-def _judge_landing(land: RunRow) -> MergeStep:
-    """Believe a landing that ended well: only then is the branch safe on disk. A new round finds what moved already."""
-    if land.succeeded:
+def decide_landing(entry: MergeRow, runs: Sequence[RunRow]) -> LandingStep:
+    """Decide what follows for an entry that is to land; `runs` are all of its attempt."""
+    land = next((run for run in runs if run.kind == "land" and run.id.endswith(f".land-{entry.round}")), None)
+    if land is None:
+        return IntendRun("land", entry.round)
+    if land.is_open:
+        return Wait()
+    if land.succeeded:  # only then is the branch safe on disk; a new round finds what moved already
         return LookAtBranch(land.ended_at or land.intended_at)
     return Requeue(f"its landing came to nothing: {describe_ending(land)}")
 
 
-def _verify(entry: MergeRow, runs: dict[str, RunRow], boot_id: str) -> MergeStep:
-    for kind in ("checkout", "gate"):
-        run = runs.get(kind)
-        if run is None:
-            laid_out = runs.get("checkout")
-            if laid_out is not None and laid_out.boot_id != boot_id:
-                return Requeue("the machine restarted after its tree was laid out")
-            return IntendRun(kind)
-        if run.is_open:
-            return Wait()
-        if run.succeeded:
-            continue
-        ended_at = run.ended_at or run.intended_at
-        if run.state is RunState.EXITED and kind == "gate":
-            return Reject(f"its gate did not pass: {describe_ending(run)}", ended_at, run.id)
-        if entry.round >= MAX_ROUNDS:
-            return Reject(f"it could not be verified in {entry.round} tries: {describe_ending(run)}", ended_at, run.id)
-        return Requeue(f"its {kind} came to nothing: {describe_ending(run)}")
-    return Land(runs["gate"].ended_at or runs["gate"].intended_at)
+def choose_settling(repo: RepoRow, paths: Sequence[str], *, are_files: bool, has_resolver: bool) -> str | None:
+    """Choose what settles a conflict: commands that make each file anew, the resolver, or nothing here."""
+    if not are_files:
+        return None
+    return "regenerated" if all(find_regeneration(repo, path) for path in paths) else "ai" if has_resolver else None
+
+
+def find_regeneration(repo: RepoRow, path: str) -> str | None:
+    """Find the command that makes a file anew."""
+    return next((command for pattern, command in repo.regenerate.items() if fnmatchcase(path, pattern)), None)
+
+
+def decide_settling(
+    runs: Sequence[RunRow], *, most: int, spent: int, boot_id: str, unfit: str = "", is_held: bool = False
+) -> SettlingStep:
+    """Decide what follows for an entry with a conflict of its own: at most so many times a run tries to settle it.
+
+    `spent` is the number of the last one whose result was used, and which conflicts with what has landed since.
+    `unfit` is what is wrong with the answer of whoever has just tried; while the resolver `is_held` up, nobody tries.
+    """
+    ours = [run for run in runs if run.kind in SETTLING]
+    if not ours:
+        return IntendRun("conflict", 1) if most else GiveUp("")
+    last = ours[-1]
+    number = int(last.id.rpartition("-")[2])
+    if last.is_open or last.is_unread:
+        return Wait()
+    limited = sum(run.outcome in LIMITED for run in ours)
+    if last.outcome in LIMITED and is_held:
+        return Wait()
+    if last.kind == "settle" and last.succeeded and number > spent:
+        return LookAtSettled(number)
+    is_whole = last.boot_id == boot_id  # nothing in a room is synced
+    if last.ended_well and not unfit and last.kind != "settle" and is_whole:
+        return IntendRun(SETTLING[SETTLING.index(last.kind) + 1], number)
+    tried = sum(run.kind == "conflict" for run in ours) - limited
+    is_ours = not last.succeeded and (last.kind != "resolve" or last.state is RunState.LOST or not is_whole)
+    if tried < most or (is_ours and tried < MAX_INFRASTRUCTURE_TRIES):
+        return IntendRun("conflict", number + 1)
+    return GiveUp(unfit or ("" if last.succeeded else f"nobody could settle it: {describe_ending(last)}"))
+
+
+def choose_mode(task: TaskRow, earlier: Sequence[str], *, is_conflict: bool) -> str:
+    """Choose how refused work is done again: anew on today's branch, or by going on from it.
+
+    A command is simply run again. A worker that can read goes on from its work when its gate failed; after a conflict
+    its work is made anew, and if that conflicts too it is asked to rebase.
+    """
+    if not task.command and (not is_conflict or ANEW in earlier):
+        return REWORK
+    return ANEW
+
+
+def describe_rework(body: dict[str, Any]) -> str:
+    """Say in words what a worker must know of the try before it."""
+    anew = "Your last try could not be merged with what others have landed since. Do the task again on today's branch."
+    again = "What you made is here as you left it. It did not land: mend it, and merge the branch `origin` has first."
+    parts = ["# Your last try did not land", anew if body["mode"] == ANEW else again, f"Why: {body['why']}."]
+    for title, name in (("What the checks said", "output"), ("Where it conflicts", "hunks"), ("Your change", "diff")):
+        if body.get(name):
+            parts.append(f"## {title}\n\n```\n{body[name]}\n```")
+    if body.get("reproduce"):
+        parts.append(f"## To see it yourself\n\n    {body['reproduce']}")
+    return "\n\n".join(parts) + "\n"
+
+
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")  # as make looks for them
+_INTERPRETER = re.compile(r"(ba|da|z)?sh|python[\d.]*|node|perl|ruby|\.|source")
+# What only starts another command, or none.
+_BEFORE = re.compile(r"env|exec|command|time|nice|timeout|if|then|else|while|do|!|\{|-.*|[\d.]+[smhd]?|\w+=.*")
+
+
+def list_gate_files(repo: RepoRow, changed: Sequence[str], linked: Callable[[str], str | None]) -> list[str]:
+    """List changed files that say what passes: those the plan names, and those its commands run.
+
+    `linked` tells what a path of the integration branch leads to, if it is a link; None where there is no such path.
+    """
+    run = _list_run_files(f"{repo.verify or ''}\n{repo.setup or ''}")
+    there = {path: target for path in run if (target := linked(path)) is not None}
+    run = {*there, *filter(None, there.values()), *(_MAKEFILES if run.intersection(_MAKEFILES) else ())}
+    return [path for path in changed if path in run or any(fnmatchcase(path, pattern) for pattern in repo.gate)]
+
+
+def _list_run_files(commands: str) -> set[str]:
+    """List what shell commands run: the first word of each, or what an interpreter is given."""
+    run: set[str] = set()
+    for command in re.split(r"[;&|()\n]+", commands):
+        words = [word.strip("'\"") for word in command.split()]
+        while words and _BEFORE.fullmatch(words[0]):
+            words = words[1:]
+        if words and words[0].rpartition("/")[2] == "make":
+            run.update(_MAKEFILES)
+        elif words:
+            given = [word for word in words[1:] if not word.startswith("-")]
+            is_interpreter = _INTERPRETER.fullmatch(words[0].rpartition("/")[2]) and given
+            parts = (given[0] if is_interpreter else words[0]).split("/")
+            run.add("/".join(part for part in parts if part not in ("", ".", "$PWD", "${PWD}")))
+    return run

@@ -42,6 +42,11 @@ def repo_run_id(repo: str, number: int, kind: str) -> str:
     return f"_repos/{repo}.{number}.{kind}"
 
 
+def gate_run_id(repo: str, tree: str, gate: str, suffix: str = "") -> str:
+    """Name a run that verifies a tree, or what all of them begin with; the same tree and gate have the same name."""
+    return f"_gates/{repo}/{tree[:20]}-{gate[:12]}.{suffix}"
+
+
 def convoy_run_id(convoy: str, kind: str, number: int) -> str:
     """Name a run for a convoy as a whole; no task's id begins with an underscore."""
     return f"{convoy}/_{kind}.{number}"

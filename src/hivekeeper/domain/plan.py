@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 # As git reads them: a scheme, or a host before the first colon; `name::address` would have git start a program.
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|(?:[\w.+-]+@)?[A-Za-z0-9][^:/\s]*:(?!:)\S+", re.ASCII)
 OUTPUT_RULE = "a relative path inside the hive directory, without '..' or '.git', not in '.hive' and not 'hive.toml'"
+DEFAULT_PUBLISH = "branch"
 PASSWORD = re.compile(r"://[^/]*:[^/]*@")
 
 
@@ -31,7 +32,9 @@ class RepoSpec:
     """A git repository tasks may work on; `path` is absolute, or a URL.
 
     `setup` makes a clone ready and `keep` names what it makes, which is kept for the next clone whose `lock` files are
-    the same. `backup` is a second repository that what workers made is pushed to.
+    the same. `backup` is a second repository that what workers made is pushed to. `publish` says how what landed comes
+    into the person's own (`branch`, `push` or `checkout`). A change to one of the `gate` files waits for a person;
+    `regenerate` has commands that make a file anew when two changes to it conflict.
     """
 
     name: str
@@ -42,13 +45,17 @@ class RepoSpec:
     keep: tuple[str, ...] = ()
     lock: tuple[str, ...] = ()
     backup: str | None = None
+    publish: str = DEFAULT_PUBLISH
+    gate: tuple[str, ...] = ()
+    regenerate: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
     """One piece of work: a shell command, or a prompt for a runner, on a repository or without one.
 
-    `paths` are the only ones it may change; `agent` or `strengths` say who should do it; `budget` what it may cost.
+    `runner` may take its prompt; of several the first is asked first. `paths` are the only ones it may change;
+    `agent` or `strengths` say who should do it; `budget` what it may cost.
     """
 
     id: str
@@ -63,7 +70,7 @@ class TaskSpec:
     idempotent: bool = False
     limits: Limits = field(default_factory=Limits)
     prompt: str = ""
-    runner: str = ""
+    runner: str | tuple[str, ...] = ""
     agent: str | None = None
     strengths: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -78,6 +85,7 @@ class PlanSpec:
     tasks: tuple[TaskSpec, ...]
     repos: tuple[RepoSpec, ...] = ()
     accept: str | None = None
+    budget: dict[str, float] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
         """Tell two plans apart by what they say, not by how they are written."""

@@ -28,6 +28,7 @@ SETTLED = (AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.UNKNOWN, At
 # Every table the projection writes, in the order a replay may compare them.
 PROJECTED_TABLES = (
     "lease", "repo", "convoy", "swarm", "task", "task_after", "task_prompt", "attempt", "merge_entry", "run",
+    "message", "resolution", "task_runner", "hold", "budget",
 )  # fmt: skip
 
 
@@ -96,6 +97,8 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
                 "state": RunState.INTENDED.value,
                 "intended_at": at,
                 "rooms": None if b.rooms is None else e.encode_json(b.rooms),
+                "runner": b.runner,
+                "session": b.session,
             }
             return (Insert("run", row),)
         case e.RunStarted() as b:
@@ -104,12 +107,19 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
         case e.RunKillRequested() as b:
             open_states = (RunState.INTENDED, RunState.RUNNING)
             once: Row = {"id": b.run, "kill_requested_at": None}
-            return (Update("run", once, {"kill_requested_at": at, "reason": event.why}, open_states),)
+            asked: Row = {"kill_requested_at": at, "kill_cause": b.cause, "reason": event.why}
+            return (Update("run", once, asked, open_states),)
         case e.RunExited() as b:
             ending: dict[str, Value] = {"exit_status": b.status, "ended_by": b.ended_by, "output_bytes": b.output_bytes}
             return (_move("run", {"id": b.run}, RunState.EXITED, ended_at=at, reason=event.why, **ending),)
         case e.RunLost() as b:
             return (_move("run", {"id": b.run}, RunState.LOST, ended_at=at, reason=event.why),)
+        case e.RunReported() as b:
+            unread: Row = {"id": b.run, "outcome": None}
+            used: dict[str, Value] = {"tokens_in": b.tokens_in, "tokens_out": b.tokens_out, "microusd": b.microusd}
+            said: dict[str, Value] = {"outcome": b.outcome, "session": b.session or None, "retry_at": b.retry_at}
+            said["reported_at"] = at
+            return (Update("run", unread, {**said, **used, "words": event.why}, (RunState.EXITED, RunState.LOST)),)
         case _:
             return None
 
@@ -184,6 +194,11 @@ def _project_attempt(event: e.Event) -> tuple[Change, ...] | None:
             )
         case e.AttemptCancelled() as b:
             return (_move("attempt", _attempt(b), AttemptState.CANCELLED, ended_at=at, reason=why),)
+        case e.AttemptParked() as b:
+            return (_move("attempt", _attempt(b), AttemptState.PARKED, parked_at=at, reason=why),)
+        case e.AttemptResumed() as b:
+            key: Row = {**_attempt(b), "state": AttemptState.PARKED.value}
+            return (_move("attempt", key, AttemptState.WORKING, reason=""),)
         case e.AttemptSwept() as b:
             present: Row = {**_attempt(b), "sandbox": "PRESENT"}
             return (Update("attempt", present, {"sandbox": "REMOVED"}, SETTLED),)
@@ -212,9 +227,12 @@ def _add_task(event: e.Event, b: e.TaskAdded) -> tuple[Change, ...]:
         "details": e.encode_json(b.details),
     }
     prompt = (Insert("task_prompt", {"task": b.task, "text": b.prompt}),) if b.prompt else ()
+    said = b.details.get("runner") or []
+    runners = [said] if isinstance(said, str) else said
     return (
         Insert("task", row),
         *prompt,
+        *(Insert("task_runner", {"task": b.task, "rank": n, "runner": name}) for n, name in enumerate(runners)),
         *(Insert("task_after", {"task": b.task, "after": other}) for other in b.after),
     )
 
@@ -223,7 +241,8 @@ def _project_merge(event: e.Event) -> tuple[Change, ...] | None:
     match event.body:
         case e.MergeVerifying() as b:
             made: dict[str, Value] = {"round": b.round, "base": b.base, "candidate": b.candidate, "tree": b.tree}
-            return (_move("merge_entry", _entry(b), MergeState.VERIFYING, **made),)
+            before: Row = {**_entry(b), "round": b.round - 1}  # once for each round
+            return (_move("merge_entry", before, MergeState.VERIFYING, tier=b.tier, **made),)
         case e.MergeLanding() as b:
             return (_move("merge_entry", _entry(b), MergeState.LANDING),)
         case e.MergeRequeued() as b:
@@ -232,12 +251,38 @@ def _project_merge(event: e.Event) -> tuple[Change, ...] | None:
             return (
                 _move("merge_entry", _entry(b), MergeState.LANDED, ended_at=event.occurred_at, reason=""),
                 Update("repo", {"name": b.repo}, {"integration": b.commit}),
+                *(
+                    Upsert("resolution", {"hunk": hunk}, {"text": text, "task": b.task})
+                    for hunk, text in b.learned.items()
+                ),
             )
+        case e.MergeFailed() as b:
+            failed: dict[str, Value] = {"failures": 1, "failed_run": b.run}
+            return (_move("merge_entry", _entry(b), MergeState.QUEUED, reason=event.why, **failed),)
         case e.MergeRejected() as b:
             return (_move("merge_entry", _entry(b), MergeState.REJECTED, ended_at=event.occurred_at, reason=event.why),)
         case e.MergeWithdrawn() as b:
             ended = {"ended_at": event.occurred_at, "reason": event.why}
             return (_move("merge_entry", _entry(b), MergeState.WITHDRAWN, **ended),)
+        case _:
+            return _project_entry(event)
+
+
+def _project_entry(event: e.Event) -> tuple[Change, ...] | None:
+    """Tell what changes about an entry without moving it."""
+    waiting = (MergeState.QUEUED, MergeState.VERIFYING)
+    match event.body:
+        case e.MergeFlaked() as b:
+            return (Update("merge_entry", _entry(b), {"failures": 0, "failed_run": None, "flakes": 1}, waiting),)
+        case e.MergeHeld() as b:
+            return (Update("merge_entry", {**_entry(b), "held": None}, {"held": event.why}, waiting),)
+        case e.MergeApproved() as b:
+            return (Update("merge_entry", _entry(b), {"held": None, "approved": 1}, waiting),)
+        case e.MergePrioritized() as b:
+            return (Update("merge_entry", _entry(b), {"priority": b.priority}, waiting),)
+        case e.MergeResolved() as b:
+            settled: Row = {"resolved": b.commit, "tier": b.tier, "reason": event.why}
+            return (Update("merge_entry", _entry(b), settled, waiting),)
         case _:
             return None
 
@@ -258,7 +303,8 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
             return (Update("lease", {"id": 1, "holder": b.holder, "released_at": None}, {"released_at": at}),)
         case e.ConvoySubmitted() as b:
             row: dict[str, Value] = {"name": b.convoy, "pipeline": b.pipeline, "accept": b.accept, "submitted_at": at}
-            return (Insert("convoy", {**row, "opened_at": at, "state": ConvoyState.ACTIVE.value}),)
+            begun: Row = {"opened_at": at, "state": ConvoyState.ACTIVE.value, "budget": e.encode_json(b.budget)}
+            return (Insert("convoy", {**row, **begun}),)
         case e.ConvoyExtended() as b:
             return (_move("convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None, opened_at=at),)
         case e.ConvoyCompleted() as b:
@@ -270,8 +316,29 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
         case e.SwarmOpened() as b:
             swarm: Row = {"convoy": b.convoy, "number": b.number, "state": SwarmState.OPEN.value, "opened_at": at}
             return (Insert("swarm", swarm), Update("convoy", {"name": b.convoy}, {"swarms": b.number}))
+        case e.MessageSent() as b:
+            sent: dict[str, Value] = {"id": b.message, "kind": b.type, "task": b.task, "attempt": b.attempt}
+            return (Insert("message", {**sent, "body": e.encode_json(b.body), "sent_at": at}),)
         case e.SwarmClosed() as b:
             return (_move("swarm", {"convoy": b.convoy, "number": b.number}, SwarmState.CLOSED, closed_at=at),)
+        case e.WorkerTold() as b:
+            told: dict[str, Value] = {"id": b.message, "kind": "TOLD", "task": b.task, "attempt": b.attempt}
+            return (Insert("message", {**told, "body": e.encode_json({"text": b.text}), "sent_at": at}),)
+        case _:
+            return _project_hold(event)
+
+
+def _project_hold(event: e.Event) -> tuple[Change, ...] | None:
+    match event.body:
+        case e.HoldPlaced() as b:
+            held: dict[str, Value] = {"cause": b.cause, "until": b.until, "strikes": b.strikes, "lifted": 0}
+            placed: Row = {**held, "why": event.why, "placed_at": event.occurred_at}
+            return (Upsert("hold", {"scope": b.scope, "name": b.name}, placed),)
+        case e.HoldLifted() as b:
+            return (Update("hold", {"scope": b.scope, "name": b.name}, {"lifted": 1, "strikes": 0}),)
+        case e.BudgetRaised() as b:
+            key: Row = {"scope": b.scope, "name": b.name}
+            return (Upsert("budget", key, {"tokens": b.tokens, "microusd": b.microusd}),)
         case _:
             return None
 
@@ -297,14 +364,45 @@ def _project_repo(event: e.Event) -> tuple[Change, ...] | None:
         case e.RepoPublishFailed() as b:
             failed: Row = {"publishing": None, "publish_problem": b.problem, "publish_retry_at": b.retry_at}
             return (Update("repo", {"name": b.repo, "publishing": b.commit}, failed),)
+        case e.RepoPaused() as b:
+            return (Update("repo", {"name": b.repo}, {"paused": 1}),)
+        case e.RepoResumed() as b:
+            return (Update("repo", {"name": b.repo}, {"paused": 0, "stopped": None, "resumptions": event.seq}),)
+        case e.RepoStopped() as b:
+            return (Update("repo", {"name": b.repo, "stopped": None}, {"stopped": event.why}),)
+        case e.RepoPinned() as b:
+            pinned: Row = {"pinned": b.digest, "pinned_files": e.encode_json(b.files)}
+            return (Update("repo", {"name": b.repo}, pinned),)
+        case e.RepoRecovered() as b:
+            return (Update("repo", {"name": b.repo}, {"stopped": None}),)
         case _:
             return None
 
 
 _OfAttempt = (
-    e.TaskCompleted | e.AttemptFailed | e.AttemptUnknown | e.AttemptCancelled | e.AttemptSubmitted | e.AttemptSwept
+    e.TaskCompleted
+    | e.AttemptFailed
+    | e.AttemptUnknown
+    | e.AttemptCancelled
+    | e.AttemptSubmitted
+    | e.AttemptSwept
+    | e.AttemptParked
+    | e.AttemptResumed
 )
-_OfEntry = e.MergeVerifying | e.MergeLanding | e.MergeRequeued | e.MergeLanded | e.MergeRejected | e.MergeWithdrawn
+_OfEntry = (
+    e.MergeVerifying
+    | e.MergeLanding
+    | e.MergeRequeued
+    | e.MergeFailed
+    | e.MergeFlaked
+    | e.MergeHeld
+    | e.MergeApproved
+    | e.MergePrioritized
+    | e.MergeResolved
+    | e.MergeLanded
+    | e.MergeRejected
+    | e.MergeWithdrawn
+)
 
 
 def _attempt(body: _OfAttempt) -> Row:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from hivekeeper.domain.report import ENDED_WELL
 from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, RunState, SwarmState, TaskState
 
 
@@ -54,7 +55,23 @@ class TaskRow:
     @property
     def has_room(self) -> bool:
         """Tell whether its workers have a place of their own; the others work where the hive lies."""
-        return bool(self.repo or self.output)
+        return bool(self.repo or self.output) and self.branch is None
+
+    @property
+    def branch(self) -> str | None:
+        """The branch a person made and handed to the queue, in place of something for a worker to do."""
+        return self.get_details().get("branch")
+
+    @property
+    def runners(self) -> tuple[str, ...]:
+        """Who may take its prompt, best first."""
+        said = self.get_details().get("runner") or ()
+        return (said,) if isinstance(said, str) else tuple(said)
+
+    @property
+    def author(self) -> str:
+        """Who it is for, if that was said."""
+        return str(self.get_details().get("agent") or next(iter(self.runners), ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +90,7 @@ class AttemptRow:
     ended_at: str | None
     commit_id: str | None
     start: str | None = None
+    parked_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +119,16 @@ class RunRow:
     ended_at: str | None
     kill_requested_at: str | None
     rooms: str | None = None
+    runner: str | None = None
+    session: str | None = None
+    outcome: str | None = None
+    words: str | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    microusd: int = 0
+    retry_at: str | None = None
+    reported_at: str | None = None
+    kill_cause: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -111,6 +139,16 @@ class RunRow:
     def succeeded(self) -> bool:
         """Tell whether the command itself ended with 0; no limit, no kill, no failed start."""
         return self.state is RunState.EXITED and self.exit_status == 0 and self.ended_by == "exit"
+
+    @property
+    def ended_well(self) -> bool:
+        """Tell whether it did what it was for: an agent program by its own word, anything else by its exit code."""
+        return self.succeeded if self.outcome is None else self.outcome in ENDED_WELL
+
+    @property
+    def is_unread(self) -> bool:
+        """Tell whether an agent program has ended and nobody has read yet how."""
+        return self.runner is not None and self.outcome is None and not self.is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +169,18 @@ class MergeRow:
     reason: str
     queued_at: str
     ended_at: str | None
+    tier: str = "clean"
+    failures: int = 0
+    failed_run: str | None = None
+    flakes: int = 0
+    resolved: str | None = None
+    held: str | None = None
+    approved: int = 0
+
+    @property
+    def key(self) -> str:
+        """Name the entry."""
+        return f"{self.task}.{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +201,11 @@ class RepoRow:
     publish_problem: str | None
     publish_retry_at: str | None
     details: str = "{}"
+    paused: int = 0
+    resumptions: int = 0
+    stopped: str | None = None
+    pinned: str | None = None
+    pinned_files: str = "[]"
 
     def get_details(self) -> dict[str, Any]:
         """Read what only some repositories have."""
@@ -176,6 +231,42 @@ class RepoRow:
         """Where else what workers made is kept."""
         return self.get_details().get("backup")
 
+    @property
+    def publish(self) -> str:
+        """How what landed comes into the person's repository: `branch`, `push` or `checkout`."""
+        return str(self.get_details().get("publish", "branch"))
+
+    @property
+    def published_as(self) -> str:
+        """The branch of the person's repository that what landed comes to."""
+        return f"hive/{self.branch}" if self.publish == "branch" else self.branch
+
+    @property
+    def gate(self) -> tuple[str, ...]:
+        """Files that only a person may change, because they say what passes."""
+        return tuple(self.get_details().get("gate", ()))
+
+    @property
+    def regenerate(self) -> dict[str, str]:
+        """Commands that make a file anew when two changes to it conflict."""
+        return dict(self.get_details().get("regenerate", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """What the hive has to say to whoever works on a task."""
+
+    id: str
+    kind: str
+    task: str
+    attempt: int
+    body: str
+    sent_at: str
+
+    def get_body(self) -> dict[str, Any]:
+        """Read what it says."""
+        return dict(json.loads(self.body))
+
 
 @dataclass(frozen=True, slots=True)
 class ConvoyRow:
@@ -191,6 +282,35 @@ class ConvoyRow:
     swarms: int
     accept: str | None = None
     opened_at: str | None = None
+    budget: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    """What keeps something from going on; `until` None waits for a person. `strikes` counts those in a row."""
+
+    scope: str
+    name: str
+    cause: str
+    until: str | None
+    strikes: int
+    why: str
+    placed_at: str
+    lifted: int
+
+    def holds(self, now: str) -> bool:
+        """Tell whether it does at this moment."""
+        return not self.lifted and (self.until is None or self.until > now)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRow:
+    """What a person allows, in place of what was planned."""
+
+    scope: str
+    name: str
+    tokens: int | None
+    microusd: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,17 @@ from typing import assert_never
 from hivekeeper.domain.events import encode_json
 from hivekeeper.domain.states import RunState
 
+# Why a run is to end: because somebody said so, or for a reason that is no end of its attempt.
+PERSON, MESSAGE, BUDGET, LIMIT = "person", "message", "budget", "limit"
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Exactly what is to be run; argv is never a shell's text unless argv says so."""
+    """Exactly what is to be run; argv is never a shell's text unless argv says so.
+
+    `rooms` is what a worker's run may touch; `inherit` in it names what it is given of the keeper's environment.
+    `runner` is the agent program it starts, and `session` its conversation, where that is known beforehand.
+    """
 
     run: str
     kind: str
@@ -19,6 +26,8 @@ class Order:
     environment: dict[str, str]
     limits: dict[str, float | int | None]
     rooms: dict[str, list[str]] | None = None
+    runner: str | None = None
+    session: str | None = None
 
     @property
     def digest(self) -> str:

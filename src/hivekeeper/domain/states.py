@@ -31,9 +31,10 @@ class TaskState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """An attempt is one worker's try at a task."""
+    """An attempt is one worker's try at a task; PARKED keeps its room and waits for a limit to pass."""
 
     WORKING = "WORKING"
+    PARKED = "PARKED"
     SUBMITTED = "SUBMITTED"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -100,6 +101,7 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = Mapp
         AttemptState: {
             AttemptState.WORKING: frozenset(
                 {
+                    AttemptState.PARKED,
                     AttemptState.SUBMITTED,
                     AttemptState.SUCCEEDED,
                     AttemptState.FAILED,
@@ -107,6 +109,7 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = Mapp
                     AttemptState.CANCELLED,
                 }
             ),
+            AttemptState.PARKED: frozenset({AttemptState.WORKING}),
             AttemptState.SUBMITTED: frozenset({AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.CANCELLED}),
             AttemptState.SUCCEEDED: frozenset(),
             AttemptState.FAILED: frozenset(),
@@ -115,8 +118,15 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = Mapp
         },
         MergeState: {
             MergeState.QUEUED: frozenset({MergeState.VERIFYING, MergeState.REJECTED, MergeState.WITHDRAWN}),
+            # From VERIFYING to itself: the candidate is made anew on another one before it.
             MergeState.VERIFYING: frozenset(
-                {MergeState.LANDING, MergeState.QUEUED, MergeState.REJECTED, MergeState.WITHDRAWN}
+                {
+                    MergeState.VERIFYING,
+                    MergeState.LANDING,
+                    MergeState.QUEUED,
+                    MergeState.REJECTED,
+                    MergeState.WITHDRAWN,
+                }
             ),
             MergeState.LANDING: frozenset({MergeState.LANDED, MergeState.QUEUED}),
             MergeState.LANDED: frozenset(),

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.states import MergeState, RepoState, TaskState
+from hivekeeper.domain.rows import AttemptRow, HoldRow, MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.states import AttemptState, MergeState, RepoState, TaskState
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Facts:
     ahead_in_queue: int = 0
     repo: RepoRow | None = None
     keeper_is_alive: bool = True
+    hold: HoldRow | None = None
 
 
 def explain(facts: Facts) -> str:
@@ -67,14 +68,33 @@ def _explain_pending(facts: Facts) -> str:
         return f"{task.id} is ready, and nobody keeps this hive. Type: hive up{failed}"
     if facts.repo is not None and facts.repo.state is RepoState.FETCHING:
         return f"{task.id} waits until repository {facts.repo.name} is fetched.{failed}"
-    return f"{task.id} is ready and waits for a free worker.{failed}"
+    if facts.hold is not None:
+        until = f" until {facts.hold.until}" if facts.hold.until else ", until you say so: hive status"
+        return f"{task.id} is ready and held up ({facts.hold.cause}: {facts.hold.why}){until}.{failed}"
+    waits = "is about to be brought in" if task.branch else "is ready and waits for a free worker"
+    return f"{task.id} {waits}.{failed}"
+
+
+def _explain_queue(entry: MergeRow, repo: RepoRow | None) -> str | None:
+    """Say why an entry does not move at all; None when it does."""
+    if entry.held:
+        return f"may not land unless you say so: {entry.held}. Type: hive queue approve {entry.task}"
+    if repo is not None and repo.stopped:
+        return f"the merge queue of {repo.name} stands still: {repo.stopped}. Type: hive queue resume {repo.name}"
+    if repo is not None and repo.paused:
+        return f"the merge queue of {repo.name} is paused. Type: hive queue resume {repo.name}"
+    return None
 
 
 def _explain_in_progress(facts: Facts) -> str:
     task, attempt = facts.task, facts.attempt
     nobody = "" if facts.keeper_is_alive else " Nobody keeps this hive, so nothing follows. Type: hive up"
     if facts.merge is not None:
+        if stands_still := _explain_queue(facts.merge, facts.repo):
+            return f"{task.id} is finished by its worker, and {stands_still}{nobody}"
         match facts.merge.state:
+            case MergeState.QUEUED if facts.merge.failures:
+                return f"{task.id} failed its gate once ({facts.merge.reason}) and is tried alone once more.{nobody}"
             case MergeState.QUEUED:
                 behind = f" behind {facts.ahead_in_queue} other(s)" if facts.ahead_in_queue else ""
                 return f"{task.id} is finished by its worker and waits in the merge queue{behind}.{nobody}"
@@ -82,6 +102,10 @@ def _explain_in_progress(facts: Facts) -> str:
                 return f"{task.id} is being verified on top of what landed before it.{nobody}"
             case _:
                 return f"{task.id} passed its gate and is landing.{nobody}"
+    if attempt is not None and attempt.state is AttemptState.PARKED:
+        waits = f"until {facts.hold.until}" if facts.hold and facts.hold.until else "until you say so: hive status"
+        until = waits if facts.hold else "and is about to go on"
+        return f"{task.id} is parked, its room as it is, {until} ({attempt.reason}).{nobody}"
     worker = f"worker {attempt.worker}, attempt {attempt.number}" if attempt else "a worker"
     doing = {
         "sandbox": "its sandbox is being made",

@@ -32,6 +32,7 @@ class WorkerState(StrEnum):
     VERIFYING = "in the merge queue: verifying"
     LANDING = "in the merge queue: landing"
     CLEANUP = "cleaning up"
+    PARKED = "parked"
 
 
 def decide_worker(run: RunRow | None, look: Look | None, merge: MergeRow | None, silent_s: float | None) -> WorkerState:

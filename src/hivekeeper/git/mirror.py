@@ -3,11 +3,15 @@
 Making an object is not an effect: nothing points to it until a run moves a ref.
 """
 
+import hashlib
 import os
+import posixpath
 import re
 import shutil
 import subprocess
-from collections.abc import Collection
+import tempfile
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from hivekeeper.errors import UnavailableError
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git knows it without having it
+_LARGEST_HASHED = 64 << 20
 _OLDEST_GIT = (2, 38)
 _OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
 
@@ -27,10 +32,24 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """The paths git could not merge."""
+class Version:
+    """A file as git keeps it."""
 
-    paths: tuple[str, ...]
+    mode: str
+    blob: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """What git could not merge: a tree with markers in it, and each path's versions: base (1), ours (2), theirs (3)."""
+
+    tree: str
+    versions: Mapping[str, Mapping[int, Version]]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths git could not merge."""
+        return tuple(self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +58,16 @@ class LandedCommit:
 
     commit: str
     parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class LandedChange:
+    """What a task of a hive left on a branch: its commit, the change that landed in it, and what it says first."""
+
+    commit: str
+    task: str
+    change: str
+    subject: str
 
 
 class Mirror:
@@ -68,19 +97,52 @@ class Mirror:
         return self._git("merge-base", "--is-ancestor", old, new).returncode == 0
 
     def merge(self, ours: str, theirs: str) -> Merged | Conflict:
-        """Merge two commits without a check-out."""
-        result = self._git("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs)
-        tree, *paths = result.stdout.split("\0")
+        """Merge two commits without a check-out; markers show the base too."""
+        merge = ("-c", "merge.conflictStyle=diff3", "merge-tree", "--write-tree", "--no-messages", "-z")
+        result = self._git(*merge, ours, theirs)
+        tree, *stages = result.stdout.split("\0")
         if result.returncode == 0 and _OBJECT_ID.fullmatch(tree):
             return Merged(tree)
-        if result.returncode == 1:
-            return Conflict(tuple(path for path in paths if path))
-        raise UnavailableError(f"git merge-tree failed in {self.path}: {result.stderr.strip()}")
+        if result.returncode != 1:
+            raise UnavailableError(f"git merge-tree failed in {self.path}: {result.stderr.strip()}")
+        versions: dict[str, dict[int, Version]] = {}
+        for stage, _, path in (line.partition("\t") for line in stages if line):
+            mode, blob, number = stage.split(" ")
+            versions.setdefault(path, {})[int(number)] = Version(mode, blob)
+        return Conflict(tree, versions)
 
-    def commit_tree(self, tree: str, parent: str, message: str, at: str) -> str:
-        """Make a commit; the same arguments make the same commit, so a repeat after a crash makes no second one."""
-        dates = {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
-        result = self._git("commit-tree", "-p", parent, "-F", "-", tree, text=message, environment=dates)
+    def open_tree(self, commit: str) -> str:
+        """Tell a commit's tree, and have merges follow its attributes, which git would look for in a check-out."""
+        asked = f"info {commit}^{{tree}}\ncontents {commit}:.gitattributes\n"
+        said = self._git("cat-file", "--batch-command", text=asked).stdout
+        first, _, rest = said.partition("\n")
+        tree, _, kind = first.partition(" ")
+        if not kind.startswith("tree "):
+            raise UnavailableError(f"{commit} is missing in {self.path}.", advice="Type: hive task retry TASK")
+        header, _, content = rest.partition("\n")
+        wanted = content[:-1] if " blob " in header else ""
+        path = self.path / "info" / "attributes"
+        now = path.read_text("utf-8", "surrogateescape") if path.exists() else ""
+        if wanted != now:
+            path.parent.mkdir(exist_ok=True)
+            draft = path.with_name(f"attributes.{threading.get_native_id()}")
+            draft.write_text(wanted, "utf-8", "surrogateescape", newline="")
+            draft.replace(path)
+        return tree
+
+    def commit_tree(self, tree: str, parents: Sequence[str], message: str, at: str, author: str = "") -> str:
+        """Make a commit; the same arguments make the same commit, so a repeat after a crash makes no second one.
+
+        `author` is `NAME <ADDRESS>`; the hive itself when there is none.
+        """
+        environment = {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
+        if author:
+            name, _, address = author.rpartition(" <")
+            environment |= {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address.rstrip(">")}
+        named = (word for parent in parents for word in ("-p", parent))
+        result = self._git("commit-tree", *named, "-F", "-", tree, text=message, environment=environment)
+        if result.returncode != 0 and author:  # git may not like the name
+            return self.commit_tree(tree, parents, message, at)
         if result.returncode != 0:
             raise UnavailableError(f"git commit-tree failed in {self.path}: {result.stderr.strip()}")
         return result.stdout.strip()
@@ -94,10 +156,96 @@ class Mirror:
             case _:
                 return None
 
+    def list_landed(self, old: str, new: str) -> list[LandedChange]:
+        """List what tasks of a hive left on the way to a commit and not on that to another, oldest first."""
+        convoy, task, change = (
+            f"%(trailers:key=Hive-{key},valueonly,separator=)" for key in ("Convoy", "Task", "Change")
+        )
+        shown = f"--format=%H%x00{convoy}/{task}%x00{change}%x00%s"
+        lines = self._git("log", "--reverse", "--topo-order", shown, f"{old}..{new}", "--").stdout.split("\n")
+        found = [LandedChange(*line.split("\0")) for line in lines if line]
+        return [landed for landed in found if landed.task != "/"]
+
+    def list_files(self, commit: str) -> dict[str, str]:
+        """List every file of a commit, with the name of its content."""
+        listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit).stdout.split("\0")
+        parts = (line.partition("\t") for line in listed if line)
+        return {path: f"{what.split(' ')[0]} {what.split(' ')[2]}" for what, _, path in parts}
+
     def list_changed(self, old: str, new: str) -> tuple[str, ...]:
         """List the paths in which two trees differ."""
         result = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)
+        if result.returncode != 0:
+            raise UnavailableError(f"git diff-tree failed in {self.path}: {result.stderr.strip()}")
         return tuple(path for path in result.stdout.split("\0") if path)
+
+    def list_brought(self, onto: str, change: str) -> tuple[str, ...] | None:
+        """List the paths a change changes since it parted from a commit; None where they share no history."""
+        listed = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--merge-base", onto, change)
+        result = self._git(*listed)
+        if result.returncode != 0 and "merge base" not in result.stderr:
+            raise UnavailableError(f"git diff-tree failed in {self.path}: {result.stderr.strip()}")
+        return tuple(path for path in result.stdout.split("\0") if path) if result.returncode == 0 else None
+
+    def list_renames(self, old: str, new: str) -> dict[str, str]:
+        """List the paths that are called otherwise in the second tree."""
+        result = self._git("diff-tree", "-r", "-z", "--find-renames", "--diff-filter=R", old, new)
+        names = result.stdout.split("\0")
+        return dict(zip(names[1::3], names[2::3], strict=False))
+
+    def list_parents(self, commit: str) -> tuple[str, str]:
+        """Tell both sides of a merge."""
+        ours, theirs = self._git("log", "-1", "--format=%P", commit, "--").stdout.split()
+        return ours, theirs
+
+    def find_object(self, name: str) -> str | None:
+        """Find what a name such as COMMIT:PATH stands for."""
+        return self._find(name)
+
+    def list_subjects(self, old: str, new: str, paths: Sequence[str]) -> str:
+        """List what commits that touched some paths say, latest first."""
+        return self._git("log", "--max-count=20", "--format=%B", f"{old}..{new}", "--", *paths).stdout.strip()
+
+    def hash_file(self, path: Path) -> str | None:
+        """Tell how git would name a file's content; a worker's files are read as they are, and never followed."""
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                data = file.read(_LARGEST_HASHED)
+        except OSError:
+            return None
+        return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
+
+    def find_link(self, commit: str, path: str) -> str | None:
+        """Tell what a path leads to, if it is a link; nothing if it is a file, None if there is no such path."""
+        listed = self._git("ls-tree", commit, "--", path).stdout
+        if not listed:
+            return None
+        target = self.read_blob(f"{commit}:{path}") if listed.startswith("120000") else ""
+        return posixpath.normpath(f"{posixpath.dirname(path) or '.'}/{target}") if target else ""
+
+    def find_author(self, commit: str) -> str:
+        """Tell who made a commit, as `NAME <ADDRESS>`."""
+        return self._git("log", "-1", "--format=%an <%ae>", "--no-mailmap", commit, "--").stdout.strip()
+
+    def read_blob(self, blob: str) -> str:
+        """Read a file's content, every byte of it: those that are no text are kept as surrogates."""
+        return self._git("cat-file", "blob", blob).stdout
+
+    def replace_files(self, tree: str, files: Mapping[str, tuple[str, str]]) -> str:
+        """Make a tree with other content in some files: path to mode and text."""
+        with tempfile.TemporaryDirectory(dir=self.path, prefix="settle.") as directory:
+            environment = {"GIT_INDEX_FILE": f"{directory}/index"}
+            lines = []
+            for path, (mode, text) in files.items():
+                blob = self._git("hash-object", "-w", "--stdin", text=text).stdout.strip()
+                lines.append(f"{mode} {blob}\t{path}\0")
+            for arguments in (("read-tree", tree), ("update-index", "-z", "--index-info")):
+                self._git(*arguments, text="".join(lines), environment=environment)
+            return self._git("write-tree", environment=environment).stdout.strip()
+
+    def diff(self, old: str, new: str) -> str:
+        """Show how two trees differ."""
+        return self._git("diff-tree", "-r", "-p", "--no-renames", old, new).stdout
 
     def _find(self, revision: str) -> str | None:
         result = self._git("rev-parse", "--quiet", "--verify", "--end-of-options", revision)
@@ -106,7 +254,10 @@ class Mirror:
     def _git(
         self, *arguments: str, text: str = "", environment: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return _run_git(("--git-dir", str(self.path), *arguments), text=text, environment=environment)
+        result = _run_git(("--git-dir", str(self.path), *arguments), text=text, environment=environment)
+        if result.returncode < 0:  # it answered nothing, which must not be taken for an answer
+            raise UnavailableError(f"git {arguments[0]} was killed in {self.path}.", advice="It is tried again.")
+        return result
 
 
 def check_git() -> str:
@@ -146,15 +297,16 @@ def _run_git(
     arguments: tuple[str, ...], *, text: str = "", environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     inherited = {"PATH": os.environ.get("PATH", os.defpath)}
-    return subprocess.run(  # noqa: S603 - argv is ours, ids and refs are ours
+    done = subprocess.run(  # noqa: S603 - argv is ours, ids and refs are ours
         ("git", *arguments),  # noqa: S607 - git is wherever the person's PATH says
-        input=text,
+        input=text.encode("utf-8", "surrogateescape"),
         capture_output=True,
         check=False,
         env={**inherited, **CLEAN_ENVIRONMENT, **(environment or {})},
-        encoding="utf-8",
-        errors="surrogateescape",
     )
+    # By hand, because a text stream would change the ends of lines.
+    said = (stream.decode("utf-8", "surrogateescape") for stream in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(done.args, done.returncode, *said)
 
 
 def find_damage(mirror: Path) -> str | None:

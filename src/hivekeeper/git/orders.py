@@ -38,6 +38,8 @@ CLEAN_ENVIRONMENT = {
     "GIT_CONFIG_VALUE_5": "false",
 }
 
+REPLACED = "refs/hive/replaced"  # what had landed when the integration branch began anew elsewhere
+
 # For what need not outlive the machine's boot.
 FLEETING_ENVIRONMENT = {**CLEAN_ENVIRONMENT, "GIT_CONFIG_VALUE_0": "none"}
 
@@ -74,9 +76,9 @@ def published_ref(branch: str) -> str:
     return f"refs/heads/hive/{branch}"
 
 
-def fetch_repository(mirror: Path, public: Path, source: str, branch: str) -> Argv:
-    """Bring the person's branch into the mirror and the integration branch up to it."""
-    return _script("fetch_repository", mirror, public, source, branch)
+def fetch_repository(mirror: Path, public: Path, source: str, branch: str, publish: str = "branch") -> Argv:
+    """Bring the person's branch into the mirror and the integration branch up to it, or anew where both have moved."""
+    return _script("fetch_repository", mirror, public, source, branch, publish)
 
 
 def fill_pool(public: Path, branch: str, directory: Path) -> Argv:
@@ -122,6 +124,21 @@ def check_out_tree(mirror: Path, commit: str, room: Path) -> Argv:
     return _script("check_out_tree", mirror, commit, room)
 
 
+def check_out_again(mirror: Path, commit: str, room: Path, boot_id: str, cache: str) -> Argv:
+    """Lay out exactly a commit's tree for the gate, where another was before; `cache` may be none."""
+    return _script("check_out_again", mirror, commit, room, boot_id, cache)
+
+
+def bring_branch(mirror: Path, source: str, commit: str, ref: str) -> Argv:
+    """Bring a commit of a person's own into the mirror, under a ref."""
+    return _script("bring_branch", mirror, source, commit, ref)
+
+
+def settle_conflict(mirror: Path, room: Path, ref: str, tree: str, ours: str, theirs: str) -> Argv:
+    """Keep how a conflict was settled in a room, under a ref of the mirror, as a merge of both sides."""
+    return _script("settle_conflict", mirror, room, ref, tree, ours, theirs)
+
+
 def check_out_trees(room: Path, trees: Sequence[tuple[Path, str, str]]) -> Argv:
     """Lay out several commits' trees side by side, each of a mirror and under a name."""
     return _script("check_out_trees", room, *(part for tree in trees for part in tree))
@@ -132,8 +149,12 @@ def land_commit(mirror: Path, public: Path, branch: str, new: str, old: str) -> 
     return _script("land_commit", mirror, public, branch, new, old)
 
 
-def publish_commit(mirror: Path, source: str, commit: str, ref: str) -> Argv:
-    """Bring what landed into the person's repository, forward only."""
+def publish_commit(mirror: Path, source: str, commit: str, branch: str, how: str) -> Argv:
+    """Bring what landed into the person's repository, forward only: a branch of ours, theirs, or their check-out."""
+    if how == "checkout":
+        script = Path(__file__).parent / "forward.py"
+        return (sys.executable, "-I", "-S", str(script), source, str(mirror), commit, branch)
+    ref = published_ref(branch) if how == "branch" else integration_ref(branch)
     return _script("publish_commit", mirror, source, commit, ref)
 
 

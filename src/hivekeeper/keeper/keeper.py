@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import shlex
 import sys
 import threading
@@ -29,11 +30,12 @@ from hivekeeper.loops import (
     heart,
     janitor,
     merger,
+    meter,
     publisher,
     stocker,
 )
 from hivekeeper.places import Places
-from hivekeeper.runs.local import LocalRuns, Runs
+from hivekeeper.runs.local import LocalRuns, Runs, open_output
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.walls import Level, Walls, find_walls
 from hivekeeper.store import queries
@@ -128,11 +130,17 @@ class Keeper:
             snapshot_every_s=settings.snapshot_every_s,
             runners={SCRIPTED.name: SCRIPTED, **settings.runners},
             queue=settings.patterns.queue,
+            day=settings.day,
         )
         sweeping = janitor.Settings(
             archive_after_s=settings.archive_after_s if settings.patterns.convoys else math.inf,
             reclaim_after_s=settings.reclaim_after_s,
             cleanup=settings.patterns.cleanup,
+        )
+        merging = merger.Settings(
+            gate_wall_s=settings.gate_wall_s,
+            parallel=settings.parallel or os.cpu_count() or 1,
+            resolver=dispatching.runners.get(settings.resolver or ""),
         )
         self._dispatcher = dispatcher.Dispatcher(ledger, who, places, boot, clock, dispatching)
         return (
@@ -143,7 +151,14 @@ class Keeper:
             fetcher.Fetcher(ledger, who, places, boot, fetcher.Settings()),
             stocker.Stocker(ledger, who, places, boot, stocker.Settings(settings.pool)),
             self._dispatcher,
-            merger.Merger(ledger, who, places, boot, merger.Settings()),
+            meter.Meter(
+                ledger,
+                who,
+                lambda run: open_output(places.runs, run),
+                clock,
+                meter.Settings(dispatching.runners, settings.day),
+            ),
+            merger.Merger(ledger, who, places, boot, self.runs.read_output, merging),
             publisher.Publisher(ledger, who, places, boot, clock, publisher.Settings()),
             acceptor.Acceptor(ledger, who, places, boot, acceptor.Settings()),
             janitor.Janitor(ledger, who, places, boot, clock, sweeping),

@@ -7,26 +7,30 @@ Rules:
    goes to the merge queue. Without one: the agent ended well and all it promised was collected from its room.
 4. What a worker made is kept now and then, and before its attempt is judged, whatever the agent's end was. A worker
    that was cut off has a successor that goes on from there.
-5. A cancelled task's runs are ended first; only then is it CANCELLED.
+5. A usage limit is no end: what was made is kept, the attempt parked, and its session resumed in the same room when
+   nothing holds it up any more; or another runner that may take the prompt goes on. Nothing begins over its budget.
+6. A cancelled task's runs are ended first; only then is it CANCELLED.
 """
 
-import hashlib
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import assert_never
 
 from hivekeeper.clock import Clock, to_seconds, to_text
 from hivekeeper.commands import attempts as commands
+from hivekeeper.commands.dialogue import Sessions, find_feedback, lack_runner, needs_prompt
 from hivekeeper.commands.runs import request_kill
+from hivekeeper.commands.sessions import Purse, park_attempt, place_hold, resume_attempt
 from hivekeeper.commands.work import Work, intend_step
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
+from hivekeeper.domain import session as sessions
+from hivekeeper.domain.budget import NO_CAP, Cap
+from hivekeeper.domain.merge import REWORK
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.plan import find_stray
-from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, HoldRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.runner import Runner, make_shell_argv
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.git import orders
@@ -50,6 +54,7 @@ class Settings:
     snapshot_every_s: float = 300.0
     runners: Mapping[str, Runner] = field(default_factory=dict)
     queue: bool = True
+    day: Cap = NO_CAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class EndRuns:
     runs: tuple[RunRow, ...]
 
 
-Action = a.Intend | a.Fail | a.LeaveUnknown | Proven | Cancel | EndRuns
+Action = a.Intend | a.Fail | a.LeaveUnknown | Proven | Cancel | EndRuns | sessions.Hold | sessions.Park
 Decision = tuple[Work, Action]
 _OUR_KINDS = ("sandbox", "setup", "stash", "agent", "snapshot", "backup", "save")
 
@@ -91,6 +96,9 @@ _WOKEN_BY = (
     e.TaskCompleted,
     e.AttemptFailed,
     e.RepoFetched,
+    e.RunReported,
+    e.HoldLifted,
+    e.AttemptParked,
 )
 
 
@@ -110,6 +118,7 @@ class Dispatcher:
         self._boot_id = boot_id
         self._clock = clock
         self._settings = settings
+        self._sessions = Sessions(places, clock, boot_id, settings.runners)
         self._leaving_since: str | None = None
 
     def hears(self, body: e.Body) -> bool:
@@ -123,37 +132,80 @@ class Dispatcher:
     def run_once(self) -> Counts:
         """Judge what has ended, keep what is being made, then fill the free workers."""
         with self._ledger.read() as connection:
+            now = self._clock.now()
             working = queries.list_open_attempts(connection, AttemptState.WORKING)
             runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
             repos = {repo.name: repo for repo in queries.list_repos(connection)}
-            decisions = list(self._decide(working, runs, repos))
-            leaving = sum(not isinstance(action, a.Intend | EndRuns) for _, action in decisions)
-            free = 0 if self._leaving_since else self._settings.workers - len(working) + leaving
-            ready = queries.list_ready_tasks(connection, free) if free > 0 else []
+            decisions = list(self._decide(connection, working, runs, repos))
+            leaving = sum(not isinstance(action, a.Intend | EndRuns | sessions.Hold) for _, action in decisions)
+            free = 0 if self._leaving_since else max(0, self._settings.workers - len(working) + leaving)
+            resumed, ready, holds = self._choose(connection, free, now)
             starts = {
                 task.key: self._choose_start(connection, task, repos[task.repo])
                 for task in ready
-                if task.attempts and task.repo
+                if task.attempts and task.repo and task.branch is None
             }
-            prompts = {key: self._write_prompt(connection, key) for key in self._list_prompted(decisions)}
-        if not decisions and not ready:
+            decisions = [
+                (
+                    self._sessions.tell(connection, work)
+                    if isinstance(action, a.Intend) and action.kind == "agent"
+                    else work,
+                    action,
+                )
+                for work, action in decisions
+            ]
+        if not decisions and not ready and not resumed and not holds:
             return {}
         with self._ledger.write(self._authority) as tx:
             for work, action in decisions:
-                self._settle(tx, replace(work, prompt=prompts.get(work.task.key)), action)
+                self._settle(tx, work, action)
+            for hold, why in holds:
+                place_hold(tx, hold, why=why)
+            for parked in resumed:
+                resume_attempt(tx, parked)
             for task in ready:
                 attempt = commands.dispatch_task(tx, task, start=starts.get(task.key))
                 work = self._gather(task, attempt, [], repos)
                 if task.has_room:  # the others are given their prompt by the next pass, with everything else
                     intend_step(tx, self._places, work, a.Intend("sandbox", 1), boot_id=self._boot_id)
-                elif work.argv and not _needs_prompt(task):
+                elif work.argv and not needs_prompt(task):
                     intend_step(tx, self._places, work, a.Intend("agent", 1), boot_id=self._boot_id)
-        return {"judged": len(decisions), "dispatched": len(ready)}
+        return {"judged": len(decisions), "dispatched": len(ready), "resumed": len(resumed), "held": len(holds)}
+
+    def _choose(
+        self, connection: Connection, free: int, now: str
+    ) -> tuple[list[AttemptRow], list[TaskRow], list[tuple[sessions.Hold, str]]]:
+        """Choose who has the free workers: first those that were parked, then new ones; and what is over its budget."""
+        purse = Purse(connection, self._settings.day, now=now)
+        holds: dict[tuple[str, str], tuple[sessions.Hold, str]] = {}
+
+        def is_affordable(task: TaskRow) -> bool:
+            reached = purse.find_reached(task) if task.runners and task.state is not TaskState.CANCELLING else None
+            if reached:
+                holds[reached[0].scope, reached[0].name] = reached
+            return reached is None
+
+        # A cancelled one takes no worker: it is only put in order.
+        parked = queries.list_resumable(connection, max(free, 1), now=now)
+        resumed = [
+            attempt
+            for attempt, task in parked
+            if (free > 0 or task.state is TaskState.CANCELLING) and is_affordable(task)
+        ]
+        free -= len(resumed)
+        ready = (
+            [task for task in queries.list_ready_tasks(connection, free, now=now) if is_affordable(task)]
+            if free > 0
+            else []
+        )
+        if not self._leaving_since:  # these wait for no worker
+            known = {task.key for task in ready}
+            ready += [task for task in queries.list_ready_branches(connection) if task.key not in known]
+        return resumed, ready, list(holds.values())
 
     def _gather(self, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow], repos: dict[str, RepoRow]) -> Work:
         agent = next((run for run in reversed(runs) if run.kind == "agent"), None)
-        runner = self._settings.runners.get(task.get_details().get("runner", ""))
-        argv = make_shell_argv(task.command) if task.command else runner.make_argv() if runner else ()
+        argv = make_shell_argv(task.command or ":") if task.command or task.branch else ()
         repo = repos[task.repo] if task.repo else None
         if repo is not None and not self._settings.queue and repo.backup is None:
             repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
@@ -161,38 +213,57 @@ class Dispatcher:
 
     def _decide(
         self,
+        connection: Connection,
         working: Sequence[tuple[AttemptRow, TaskRow]],
         runs: dict[tuple[str, int], list[RunRow]],
         repos: dict[str, RepoRow],
     ) -> Iterator[Decision]:
+        holds = queries.list_holds(connection) if any(task.runners for _, task in working) else []
         for attempt, task in working:
             of_attempt = runs.get((attempt.task, attempt.number), [])
             work = self._gather(task, attempt, of_attempt, repos)
-            action = self._decide_one(work, of_attempt)
+            action: Action | None
+            if (
+                work.agent is not None
+                and work.agent.runner
+                and not work.agent.is_open
+                and not _is_over(task, of_attempt)
+            ):
+                work, action = self._follow(connection, work, of_attempt, holds)
+            else:
+                work, action = self._decide_one(work, of_attempt, holds)
             if action is not None:
                 yield work, action
 
-    def _decide_one(self, work: Work, runs: Sequence[RunRow]) -> Action | None:
+    def _follow(
+        self, connection: Connection, work: Work, runs: Sequence[RunRow], holds: Sequence[HoldRow]
+    ) -> tuple[Work, Action | None]:
+        """Decide what follows from how an agent program's session ended, if more than its attempt's end."""
+        followed = self._sessions.follow(connection, work, runs, holds)
+        return self._decide_one(work, runs, holds) if followed is None else followed
+
+    def _decide_one(self, work: Work, runs: Sequence[RunRow], holds: Sequence[HoldRow]) -> tuple[Work, Action | None]:
         task, attempt = work.task, work.attempt
         kinds = a.list_kinds(task, work.repo, attempt.start)
         step = a.decide_step(task, runs, kinds, boot_id=self._boot_id)
         if step == a.Intend("sandbox", 2) and self._has_begun(task, attempt):
             step = a.Intend("agent", 1)
         if task.state is TaskState.CANCELLING:
-            return _cancel(step, runs)
+            return work, _cancel(step, runs)
         match step:
             case a.WaitForRun():
-                return self._decide_save(task, runs)
+                return work, self._decide_save(task, runs)
             case a.Judge() if not self._settings.queue and (unpushed := a.find_unpushed(runs)):
-                return a.Fail(f"its branch could not be pushed to {work.repo and work.repo.backup}: {unpushed}")
+                return work, a.Fail(f"its branch could not be pushed to {work.repo and work.repo.backup}: {unpushed}")
             case a.Judge():
                 evidence = self._look_at_work(work)
-                return a.Fail(evidence.why) if isinstance(evidence, Unproven) else evidence
-            case a.Intend() if not work.argv:
-                name = task.get_details().get("runner", "")
-                return a.Fail(f"there is no runner '{name}'; name one of those in [runners] of hive.toml")
+                return work, a.Fail(evidence.why) if isinstance(evidence, Unproven) else evidence
+            case a.Intend("agent") if not work.argv:
+                return self._sessions.begin(work, step, holds)
+            case a.Intend() if not work.argv and not self._settings.runners.keys() & set(task.runners):
+                return work, lack_runner(task)
             case _:
-                return step
+                return work, step
 
     def _decide_save(self, task: TaskRow, runs: Sequence[RunRow]) -> a.Intend | None:
         if task.repo is None:
@@ -215,24 +286,12 @@ class Dispatcher:
         left = mirror.find_commit(orders.attempt_ref(task.key, task.attempts))
         saved = list(list_refs(mirror.path, orders.save_ref(task.key, task.attempts)).values()) if left is None else []
         kept = left or (saved[-1] if saved else None)
+        body = find_feedback(connection, task, task.attempts + 1)
+        if body and attempts:
+            return attempts[-1].commit_id if body["mode"] == REWORK else None
         if kept and mirror.find_merge_base(kept, orders.integration_ref(repo.branch)) is None:
             kept = None  # its git directory was gone: what is not there may be deleted, or never have been looked at
         return a.decide_start(attempts[-1] if attempts else None, runs, kept)
-
-    def _list_prompted(self, decisions: Sequence[Decision]) -> list[str]:
-        agents = (work for work, action in decisions if isinstance(action, a.Intend) and action.kind == "agent")
-        return [work.task.key for work in agents if _needs_prompt(work.task)]
-
-    def _write_prompt(self, connection: Connection, task: str) -> Path:
-        """Put what a worker is told where it can read it: the same words make the same file, so this is no effect."""
-        words = queries.find_prompt(connection, task).encode()
-        path = self._places.prompt(hashlib.sha256(words).hexdigest())
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(f".{threading.get_native_id()}")
-            draft.write_bytes(words)
-            draft.replace(path)
-        return path
 
     def _look_at_work(self, work: Work) -> Proven | Unproven:
         """Believe the repository and the disk, not the exit code."""
@@ -243,6 +302,8 @@ class Dispatcher:
         commit = mirror.find_commit(orders.attempt_ref(task.key, attempt.number))
         if commit is None:
             return Unproven("what it left was not kept in the mirror")
+        if "remakes" in task.get_details():  # it has landed before, wherever the branch is now
+            return Proven(commit=commit)
         base = mirror.find_merge_base(commit, orders.integration_ref(repo.branch))
         if base is None:
             return Unproven("what it made shares no history with the integration branch")
@@ -260,6 +321,11 @@ class Dispatcher:
         match action:
             case a.Intend():
                 intend_step(tx, self._places, work, action, boot_id=self._boot_id)
+            case sessions.Hold():
+                words = work.agent.words if work.agent else ""
+                place_hold(tx, action, why=words or action.cause, retry_at=work.agent.retry_at if work.agent else None)
+            case sessions.Park(why):
+                park_attempt(tx, attempt, why=why)
             case a.Fail(why):
                 commands.fail_attempt(tx, task, attempt, why=why, at=ended_at)
             case a.LeaveUnknown(why):
@@ -278,8 +344,9 @@ class Dispatcher:
                 assert_never(action)
 
 
-def _needs_prompt(task: TaskRow) -> bool:
-    return not task.command
+def _is_over(task: TaskRow, runs: Sequence[RunRow]) -> bool:
+    """Tell whether no session can follow: the attempt is being put in order, or what it made is being kept."""
+    return task.state is TaskState.CANCELLING or any(run.kind == "snapshot" for run in runs)
 
 
 def _cancel(step: a.Step, runs: Sequence[RunRow]) -> a.Intend | Cancel | EndRuns | None:

@@ -2,13 +2,18 @@
 
 A fetch that was lost is repeated; one that failed too, because git may have been killed under it, until it has failed
 several times in a row. Then the repository waits for a person.
+
+Where what landed goes to the person's branch itself and that was moved by somebody else, the integration branch begins
+anew there, and what had landed is queued again: to be made on top of it, verified and landed like anything.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivekeeper.commands import merges as commands
+from hivekeeper.commands.remake import make_again
 from hivekeeper.commands.runs import intend_run
+from hivekeeper.commands.trust import check_configuration
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, describe_ending
 from hivekeeper.domain.names import repo_run_id
@@ -64,7 +69,8 @@ class Fetcher:
     def _step(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow]) -> None:
         mirror = Mirror(self._places.mirror(repo.name))
         if not runs:
-            argv = orders.fetch_repository(mirror.path, self._places.public(repo.name), repo.path, repo.branch)
+            public = self._places.public(repo.name)
+            argv = orders.fetch_repository(mirror.path, public, repo.path, repo.branch, repo.publish)
             limits: dict[str, float | int | None] = {"wall_s": self._settings.fetch_wall_s, "grace_s": 5.0}
             # With its time: no fetch is like another, and none of before an older ledger was put back is taken for it.
             root, environment = str(self._places.root), {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}
@@ -75,7 +81,9 @@ class Fetcher:
         integration = mirror.find_commit(orders.integration_ref(repo.branch))
         source = mirror.find_commit(orders.source_ref(repo.branch))
         if run.succeeded and integration and source:
+            make_again(tx, mirror, repo, integration)
             commands.note_fetched(tx, repo, integration=integration, source=source)
+            check_configuration(tx, mirror, repo, source)
         elif run.state is RunState.LOST or len(runs) < MAX_INFRASTRUCTURE_TRIES:
             commands.fetch_again(tx, repo, why=describe_ending(run))
         else:

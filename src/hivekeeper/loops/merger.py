@@ -1,93 +1,64 @@
-"""The merger: takes what workers made to the integration branch, one entry at a time a repository.
+"""The merger: takes what workers made to the integration branch, each commit verified exactly as it lands.
 
 Rules:
-1. The candidate is made on the branch's head without a check-out: merge-tree, then a commit with one parent.
-2. The gate (the repository's `verify`, then the task's) runs on exactly the candidate's tree, laid out apart.
-3. Only a candidate whose gate ended with 0 lands, by compare-and-swap from the head it was made on.
-4. A landing is believed when the branch holds the candidate, and not before; then the task is COMPLETE.
-5. Anything lost on the way begins a new round; a conflict or a failed gate goes back to the task as a failed attempt.
+1. Candidates are made without a check-out, each on the one before it (git/candidate.py); which, and what is verified,
+   landed or refused, is for the policy to say (domain/train.py). This loop gathers one snapshot a repository and does
+   what the policy answers.
+2. The gate is the repository's and the task's as the ledger has them, never the branch's; it runs on exactly the
+   candidate's tree, in one of the hive's own check-outs. A change to a file that says what passes waits for a person.
+3. Only a candidate that passed lands, by compare-and-swap from what it was made on. A landing is believed when the
+   branch holds the candidate, and not before; then the task is COMPLETE.
+4. What is refused goes back to the task with everything its next worker must know.
+5. One repository's trouble is not another's.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import assert_never
 
-from hivekeeper.clock import to_seconds
+from hivekeeper.commands import entries as about
+from hivekeeper.commands import gates
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.attempts import cancel_attempt
-from hivekeeper.commands.runs import intend_run, request_kill
-from hivekeeper.commands.work import make_environment, make_rooms
+from hivekeeper.commands.checks import Act, Checks, end_unwanted
+from hivekeeper.commands.entries import Entry
+from hivekeeper.commands.runs import request_kill
+from hivekeeper.commands.settling import Settler
+from hivekeeper.commands.trust import is_configuration, pin_landed
 from hivekeeper.domain import events as e
+from hivekeeper.domain import gate as g
 from hivekeeper.domain import merge as m
-from hivekeeper.domain.names import attempt_run_id
-from hivekeeper.domain.plan import Limits
-from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.run import Order
-from hivekeeper.domain.runner import make_shell_argv
-from hivekeeper.domain.states import AttemptState, MergeState, TaskState
-from hivekeeper.errors import UnavailableError
+from hivekeeper.domain import train as t
+from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow
+from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.states import MergeState, RepoState, TaskState
+from hivekeeper.errors import HiveError, UnavailableError
+from hivekeeper.git import candidate as c
 from hivekeeper.git import orders
-from hivekeeper.git.mirror import Conflict, Merged, Mirror
+from hivekeeper.git.mirror import Mirror
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
+MOST_BUILDS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`gate_wall_s`: how long a gate may take."""
+    """`gate_wall_s`: how long a gate may take; `parallel`: how many verifications go on at once, in the whole hive.
+
+    `resolver` settles conflicts that no rule does, where there is one.
+    """
 
     interval_s: float = 5.0
     gate_wall_s: float = 1800.0
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A commit made on the head, ready to be verified."""
-
-    base: str
-    commit: str
-    tree: str
-
-
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """The branch holds the candidate."""
-
-    at: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """The task was cancelled and nothing of the entry runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndRuns:
-    """The task was cancelled and something of the entry still runs."""
-
-    runs: tuple[RunRow, ...]
-
-
-Action = Candidate | Landed | Withdraw | EndRuns | m.IntendRun | m.Land | m.Requeue | m.Reject
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """One entry and everything that belongs to it."""
-
-    entry: MergeRow
-    task: TaskRow
-    attempt: AttemptRow
-    repo: RepoRow
-    runs: Sequence[RunRow]
-
-    @property
-    def gate(self) -> tuple[str, ...]:
-        """The commands the candidate must pass, the repository's first."""
-        return tuple(command for command in (self.repo.verify, self.task.verify) if command)
+    parallel: int = 2
+    resolver: Runner | None = None
+    policy: t.Policy = t.plan_strict
 
 
 _WOKEN_BY = (
@@ -95,10 +66,33 @@ _WOKEN_BY = (
     e.TaskCancelRequested,
     e.MergeVerifying,
     e.MergeRequeued,
+    e.MergeFailed,
+    e.MergeFlaked,
+    e.MergeApproved,
+    e.MergePrioritized,
+    e.MergeResolved,
     e.MergeLanded,
     e.MergeRejected,
     e.MergeWithdrawn,
+    e.RepoFetched,
+    e.RepoResumed,
+    e.RepoRecovered,
+    e.RunReported,
+    e.HoldLifted,
 )
+_OUR_KINDS = ("checkout", "setup", "stash", "gate", "land", *m.SETTLING)
+
+
+@dataclass(slots=True)
+class Queue:
+    """One repository's queue in this pass: its entries by their keys, and what is to be written down."""
+
+    repo: RepoRow
+    entries: dict[str, Entry]
+    mirror: Mirror
+    head: str
+    checks: Checks
+    acts: list[Act] = field(default_factory=list)
 
 
 class Merger:
@@ -107,179 +101,297 @@ class Merger:
     name = "merger"
     rest_s = 0.0
 
-    def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        authority: ByKeeper,
+        places: Places,
+        boot_id: str,
+        read_output: Callable[[str], str],
+        settings: Settings,
+    ) -> None:
         self.interval_s = settings.interval_s
         self._ledger = ledger
         self._authority = authority
         self._places = places
         self._boot_id = boot_id
+        self._read_output = read_output
         self._settings = settings
+        self._settler = Settler(places, boot_id, settings.resolver, ledger.clock)
+        # What is on a branch and nobody took note of, and what cannot be merged onto a commit: facts about objects that
+        # never change, so they may be forgotten.
+        self._landed: set[str | None] = set()
+        self._unmerged: dict[tuple[str, str], c.Made] = {}
 
     def hears(self, body: e.Body) -> bool:
-        return isinstance(body, _WOKEN_BY) or is_end_of(body, "checkout", "gate", "land")
+        return isinstance(body, _WOKEN_BY) or is_end_of(body, *_OUR_KINDS)
 
     def run_once(self) -> Counts:
-        """Move every repository's first entry one step, and let cancelled entries leave."""
+        """Take every repository's queue as far as it goes now."""
+        acts: list[Act] = []
+        problems: list[HiveError] = []
         with self._ledger.read() as connection:
-            facts = list(_load(connection))
-        steps: list[tuple[Facts, Action]] = []
-        busy: set[str] = set()
-        for fact in facts:
-            action: Action | None
-            if fact.task.state is TaskState.CANCELLING and fact.entry.state is not MergeState.LANDING:
-                action = _cancel(fact)
-            elif fact.entry.repo in busy or _must_wait(fact, facts):
-                continue
-            else:
-                busy.add(fact.entry.repo)
-                action = self._decide(fact)
-            if action is not None:
-                steps.append((fact, action))
-        if steps:
+            by_repo: dict[str, list[Entry]] = {}
+            for entry in about.load_entries(connection):
+                by_repo.setdefault(entry.row.repo, []).append(entry)
+            at_work = [run for run in queries.list_open_runs(connection) if run.id.startswith("_gates/")]
+            slots = self._settings.parallel - len(at_work)
+            for entries in by_repo.values():
+                try:
+                    queue = self._open(connection, entries, at_work)
+                    slots = self._plan(queue, slots)
+                    acts += queue.acts
+                except HiveError as error:
+                    problems.append(error)
+            acts += _end_orphans(at_work, by_repo)
+        if acts:
             with self._ledger.write(self._authority) as tx:
-                for fact, action in steps:
-                    self._record(tx, fact, action)
-        return {"moved": len(steps)} if steps else {}
+                for act in acts:
+                    act(tx)
+        if problems:
+            raise problems[0]
+        return {"moved": len(acts)} if acts else {}
 
-    def _decide(self, fact: Facts) -> Action | None:
-        entry = fact.entry
-        step = m.decide_merge(entry, fact.runs, has_gate=bool(fact.gate), boot_id=self._boot_id)
+    def _open(self, connection: Connection, entries: Sequence[Entry], at_work: Sequence[RunRow]) -> Queue:
+        repo = entries[0].repo
+        mirror = Mirror(self._places.mirror(repo.name))
+        head = mirror.find_commit(orders.integration_ref(repo.branch))
+        if head is None:
+            raise UnavailableError(f"The integration branch of '{repo.name}' is gone.", advice="Type: hive doctor")
+        ours = [run for run in at_work if run.repo == repo.name]
+        checks = Checks(repo, connection, mirror, self._places, self._boot_id, self._settings.gate_wall_s, ours)
+        return Queue(repo, {entry.row.key: entry for entry in entries}, mirror, head, checks)
+
+    def _plan(self, queue: Queue, slots: int) -> int:
+        """Decide everything for one repository; tell how many verifications may still begin."""
+        for entry in list(queue.entries.values()):
+            if entry.row.state is MergeState.LANDING:
+                self._go_on_landing(queue, entry)
+            elif entry.task.state is TaskState.CANCELLING:
+                queue.acts.append(_cancel(entry))
+                del queue.entries[entry.row.key]
+        if queue.repo.paused or queue.repo.state is not RepoState.READY:
+            return slots
+        actions, main, free = self._decide(queue, slots)
+        for action in actions:
+            free -= self._do(queue, action, main)
+        queue.acts += queue.checks.go_on()
+        if queue.repo.stopped and not any(isinstance(action, t.Stop) for action in actions):
+            queue.acts.append(lambda tx: commands.recover_queue(tx, queue.repo))
+        return free
+
+    def _decide(self, queue: Queue, slots: int) -> tuple[list[t.Action], g.Found, int]:
+        """Ask the policy, and make candidates as long as it wants one; tell how many check-outs are left for others."""
+        for _ in range(MOST_BUILDS):
+            queue.checks.wanted.clear()
+            main = queue.checks.look_at_main(queue.head)
+            cars = [self._look(queue, entry) for entry in queue.entries.values() if not entry.row.held]
+            free = slots - queue.checks.count_between()
+            actions = self._settings.policy(t.Snapshot(queue.head, main.verdict, cars, free))
+            build = next((action for action in actions if isinstance(action, t.Build)), None)
+            if build is None:
+                return actions, main, free
+            self._build(queue, queue.entries[build.key], build.onto)
+        return [], g.Found(t.Verdict.UNTRIED), 0
+
+    def _look(self, queue: Queue, entry: Entry) -> t.Car:
+        """See an entry as the policy does."""
+        row, verdict = entry.row, t.Verdict.UNTRIED
+        is_made = row.state is not MergeState.QUEUED  # what was made before counts no more
+        if is_made and row.candidate and row.tree:
+            verdict = t.Verdict.PASSED
+            if entry.gate.commands:
+                verdict = queue.checks.look(entry.gate, row.candidate, row.tree, row.failed_run).verdict
+        theirs = row.resolved or row.commit_id
+        return t.Car(
+            row.key,
+            row.base if is_made else None,
+            row.candidate,
+            verdict,
+            is_suspect=bool(row.failures),
+            is_landing=row.state is MergeState.LANDING,
+            is_landed=is_made and row.candidate in self._landed,
+            is_hotfix=row.priority >= m.HOTFIX_PRIORITY,
+            conflicts=lambda onto: (onto, theirs) in self._unmerged,
+        )
+
+    def _build(self, queue: Queue, entry: Entry, onto: str) -> None:
+        """Make a candidate on a commit, or find out why there can be none."""
+        row, mirror = entry.row, queue.mirror
+        remembered = lambda hunk: queries.find_resolution(queue.checks.connection, hunk)  # noqa: E731 - named for what it is
+        change = about.describe_change(mirror, entry)
+        try:
+            made = c.make_candidate(mirror, onto, change, remembered)
+        except UnavailableError:
+            before = next((other for other in queue.entries.values() if other.row.candidate == onto), None)
+            if before is None or mirror.find_commit(onto):
+                raise
+            _make_again(queue, before.row)
+            return
+        if not isinstance(made, c.Candidate):
+            self._unmerged[onto, row.resolved or row.commit_id] = made
+            return
+        if made.base != onto:
+            self._landed.add(made.commit)
+        guarded = m.list_gate_files(queue.repo, made.changed, lambda path: mirror.find_link(onto, path))
+        guarded += [path for path in made.changed if is_configuration(path) and path not in guarded]
+        if guarded and not row.approved:
+            says = "agent programs obey" if is_configuration(guarded[0]) else "says what passes"
+            why = about.as_text(f"it changes {guarded[0]}, which {says}")
+            queue.acts.append(lambda tx: commands.hold(tx, row, why=why))
+            del queue.entries[row.key]
+            return
+        tier = row.tier if row.resolved and made.tier == "clean" else made.tier
+        state, number = MergeState.VERIFYING, row.round + 1
+        made_row = replace(
+            row, state=state, round=number, base=made.base, candidate=made.commit, tree=made.tree, tier=tier
+        )
+        queue.entries[row.key] = replace(entry, row=made_row)
+        queue.acts.append(lambda tx: commands.begin_verifying(tx, made_row))
+
+    def _do(self, queue: Queue, action: t.Action, main: g.Found) -> int:
+        """Do what the policy says; tell how many check-outs that takes."""
+        entry = queue.entries.get(getattr(action, "key", None) or "")
+        match action:
+            case t.VerifyMain():
+                gate, tree = g.Gate(queue.repo), queue.mirror.get_tree(queue.head)
+                queue.acts.append(queue.checks.begin(gate, tree))
+                return 1
+            case t.Stop():
+                _stop(queue, entry, main)
+                return 0
+            case _:
+                pass
+        assert entry is not None
+        row, mirror = entry.row, queue.mirror
+        match action:
+            case t.Verify() if mirror.find_commit(str(row.candidate)) is None:
+                _make_again(queue, row)
+            case t.Verify():
+                queue.acts.append(queue.checks.begin(entry.gate, str(row.tree)))
+                return 1
+            case t.Land():
+                self._land(queue, entry)
+            case t.Suspect():
+                queue.acts.append(partial(commands.suspect, entry=row, run=queue.checks.get_run(entry)))
+            case t.Clear():
+                queue.acts.append(partial(commands.clear, entry=row, run=queue.checks.get_run(entry)))
+            case t.Refuse():
+                failed = queue.checks.get_run(entry)
+                output = self._read_output(failed.id)
+                queue.acts.append(lambda tx: about.refuse_failed(tx, entry, failed, output))
+            case t.Settle():
+                self._settle(queue, entry)
+            case t.Build():
+                pass
+            case _:
+                assert_never(action)
+        return 0
+
+    def _land(self, queue: Queue, entry: Entry) -> None:
+        """Have the branch moved, if what lands is what was tested, by object id, and is still there."""
+        row, mirror = entry.row, queue.mirror
+        if row.round > m.MAX_ROUNDS:
+            queue.acts.append(lambda tx: about.refuse_tired(tx, entry))
+            return
+        if mirror.find_commit(str(row.candidate)) is None:
+            _make_again(queue, row)
+            return
+        if mirror.get_tree(str(row.candidate)) != row.tree:
+            raise UnavailableError(f"The candidate of {row.task} is not the tree that was verified.")
+        passed = queue.checks.get(entry).run if entry.gate.commands else None
+        at = (passed.ended_at if passed else None) or row.queued_at
+
+        def land(tx: Transaction) -> None:
+            commands.begin_landing(tx, row, at=at)
+            gates.intend_landing(tx, self._places, row, entry.repo, boot_id=self._boot_id)
+
+        queue.acts.append(land)
+
+    def _go_on_landing(self, queue: Queue, entry: Entry) -> None:
+        row, mirror = entry.row, queue.mirror
+        places, boot_id = self._places, self._boot_id
+        step = m.decide_landing(row, entry.runs)
         match step:
             case m.Wait():
-                return None
-            case m.Build():
-                return self._build(fact)
-            case m.LookAtBranch(at):
-                mirror = Mirror(self._places.mirror(entry.repo))
-                landed = mirror.is_ancestor(str(entry.candidate), orders.integration_ref(fact.repo.branch))
-                return Landed(at) if landed else m.Requeue("the integration branch was not where it was")
-            case m.Land():
-                return step if self._is_whole(entry) else m.Requeue("the machine restarted before it was safe on disk")
-            case m.IntendRun() | m.Requeue() | m.Reject():
-                return step
+                pass
+            case m.IntendRun():
+                queue.acts.append(lambda tx: gates.intend_landing(tx, places, row, entry.repo, boot_id=boot_id))
+            case m.Requeue(why):
+                queue.acts.append(lambda tx: commands.requeue(tx, row, why=why))
+            case m.LookAtBranch(at) if mirror.is_ancestor(str(row.candidate), queue.head):
+                queue.acts.append(_note_landed(queue, entry, places, at))
+            case m.LookAtBranch():
+                why_not = "the integration branch was not where it was"
+                queue.acts.append(lambda tx: commands.requeue(tx, row, why=why_not))
             case _:
                 assert_never(step)
 
-    def _build(self, fact: Facts) -> Candidate | m.Reject:
-        entry = fact.entry
-        mirror = Mirror(self._places.mirror(entry.repo))
-        head = mirror.find_commit(orders.integration_ref(fact.repo.branch))
-        if head is None:
-            raise UnavailableError(f"The integration branch of '{entry.repo}' is gone.", advice="Type: hive doctor")
-        merged = mirror.merge(head, entry.commit_id)
-        adds_nothing = isinstance(merged, Conflict) or merged.tree == mirror.get_tree(head)
-        if adds_nothing and (landed := mirror.find_landed(head, entry.commit_id)):
-            # The landing was not seen to its end, or an older ledger was put back: it does not land again.
-            return Candidate(landed.parent, landed.commit, mirror.get_tree(landed.commit))
-        match merged:
-            case Conflict(paths):
-                names = ", ".join(paths[:5]) + (" …" if len(paths) > 5 else "")  # noqa: PLR2004 - as many as fit a line
-                return m.Reject(f"it conflicts with what landed before it in {names}", entry.queued_at)
-            case Merged() if adds_nothing:
-                return m.Reject("everything it changes is on the integration branch already", entry.queued_at)
-            case Merged(tree):
-                when = f"@{int(to_seconds(entry.queued_at))} +0000"
-                return Candidate(head, mirror.commit_tree(tree, head, _message(fact), when), tree)
-
-    def _is_whole(self, entry: MergeRow) -> bool:
-        """Make sure that what lands is what was tested, by object id; tell whether it is still there."""
-        mirror = Mirror(self._places.mirror(entry.repo))
-        if mirror.find_commit(str(entry.candidate)) is None:
-            return False
-        if mirror.get_tree(str(entry.candidate)) != entry.tree:
-            raise UnavailableError(f"The candidate of {entry.task} is not the tree that was verified.")
-        return True
-
-    def _record(self, tx: Transaction, fact: Facts, action: Action) -> None:
-        entry = fact.entry
-        match action:
-            case Candidate(base, commit, tree):
-                commands.begin_verifying(tx, entry, base=base, candidate=commit, tree=tree)
-            case m.IntendRun(kind):
-                self._intend(tx, fact, kind)
-            case m.Land(at):
-                commands.begin_landing(tx, entry, at=at)
-                self._intend(tx, fact, "land")
-            case Landed(at):
-                commands.note_landed(tx, entry, fact.task, at=at)
-            case m.Requeue(why):
-                commands.requeue(tx, entry, why=why)
-            case m.Reject(why, at):
-                commands.reject(tx, entry, fact.task, fact.attempt, why=why, at=at)
-            case EndRuns(to_end):
-                for run in to_end:
-                    request_kill(tx, run, fact.task.reason)
-            case Withdraw():
-                commands.withdraw(tx, entry, why=fact.task.reason)
-                cancel_attempt(tx, fact.task, fact.attempt)
+    def _settle(self, queue: Queue, entry: Entry) -> None:
+        """Have a conflict with what has landed settled, by whoever can; or refuse the change."""
+        row, mirror = entry.row, queue.mirror
+        made = self._unmerged[queue.head, row.resolved or row.commit_id]
+        match made:
+            case c.Nothing():
+                queue.acts.append(lambda tx: about.refuse_empty(tx, entry))
+            case c.Strays(paths):
+                queue.acts.append(lambda tx: about.refuse_strays(tx, entry, paths[0]))
+            case c.Clash():
+                act = self._settler.plan(queue.checks.connection, mirror, entry, made, queue.head)
+                queue.acts += [act] if act else []
+            case c.Candidate():
+                raise AssertionError(row.key)
             case _:
-                assert_never(action)
-
-    def _intend(self, tx: Transaction, fact: Facts, kind: str) -> None:
-        entry = fact.entry
-        mirror, gate = self._places.mirror(entry.repo), self._places.gate(entry.task, entry.attempt)
-        rooms: dict[str, list[str]] | None = None
-        run = attempt_run_id(entry.task, entry.attempt, m.run_kind(kind, entry))
-        environment, directory = dict(orders.CLEAN_ENVIRONMENT), str(self._places.root)
-        limits: dict[str, float | int | None] = {"wall_s": self._settings.gate_wall_s, "grace_s": 5.0}
-        match kind:
-            case "checkout":
-                argv = orders.check_out_tree(mirror, str(entry.candidate), gate)
-            case "gate":
-                argv, directory = make_shell_argv("\n".join(map(_as_step, fact.gate))), str(gate / "work")
-                # With its candidate, so that no other one's gate is taken for it.
-                environment = make_environment(self._places, gate, HIVE_CANDIDATE=str(entry.candidate))
-                limits, rooms = {**asdict(Limits()), **limits}, make_rooms(self._places, gate)
-            case _:
-                public, branch = self._places.public(entry.repo), fact.repo.branch
-                argv = orders.land_commit(mirror, public, branch, str(entry.candidate), str(entry.base))
-        order = Order(run, kind, argv, directory, environment, limits, rooms)
-        intend_run(tx, order, boot_id=self._boot_id, task=entry.task, attempt=entry.attempt, repo=entry.repo)
+                assert_never(made)
 
 
-def _as_step(command: str) -> str:
-    # Each in a shell of its own: neither can end or change the other, and the first failure is the gate's.
-    return f"(\n{command}\n) || exit $?"
+def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
+    row, mirror = entry.row, queue.mirror
+    learned = c.learn(mirror, row.resolved) if row.resolved else {}
+    changed = mirror.list_changed(str(row.base), str(row.candidate))
+
+    def note(tx: Transaction) -> None:
+        commands.note_landed(tx, row, entry.task, at=at, learned=learned)
+        if row.approved and any(map(is_configuration, changed)):
+            pin_landed(tx, mirror, entry.repo, str(row.candidate))
+        if row.priority >= m.HOTFIX_PRIORITY:
+            about.tell_hotfix(tx, places, entry, changed)
+
+    return note
 
 
-def _load(connection: Connection) -> Iterator[Facts]:
-    entries = queries.list_open_merges(connection)
-    if not entries:
-        return
-    attempts = {(attempt.task, attempt.number): (attempt, task)
-                for attempt, task in queries.list_open_attempts(connection, AttemptState.SUBMITTED)}  # fmt: skip
-    runs = queries.list_runs_of_open_attempts(connection, AttemptState.SUBMITTED)
-    repos = {repo.name: repo for repo in queries.list_repos(connection)}
-    for entry in entries:
-        key = (entry.task, entry.attempt)
-        attempt, task = attempts[key]
-        yield Facts(entry, task, attempt, repos[entry.repo], runs.get(key, []))
+def _make_again(queue: Queue, row: MergeRow) -> None:
+    """Have a candidate made again that a power cut took."""
+    queue.entries.pop(row.key, None)
+    queue.acts.append(lambda tx: commands.requeue(tx, row, why="the machine restarted before it was safe on disk"))
 
 
-def _must_wait(fact: Facts, facts: Sequence[Facts]) -> bool:
-    """Tell whether another entry of the repository is already being verified or landed, whatever its priority."""
-    begun = (MergeState.VERIFYING, MergeState.LANDING)
-    if fact.entry.state in begun:
-        return False
-    return any(other.entry.repo == fact.entry.repo and other.entry.state in begun for other in facts)
+def _stop(queue: Queue, entry: Entry | None, main: g.Found) -> None:
+    """Have the queue stand still, and say why: an entry's gate cannot be run, or the branch itself does not pass."""
+    repo = queue.repo
+    found = queue.checks.get(entry) if entry else main
+    ending = describe_ending(found.run) if found.run else "its gate could not be run"
+    who = f"{entry.row.task} could not be verified" if entry else f"'{repo.branch}' itself does not pass"
+    if entry is None and found.run and g.could_not_run(found.run):
+        who = f"The gate of '{repo.name}' cannot be run on '{repo.branch}' itself"
+    if not repo.stopped:
+        queue.acts.append(lambda tx: commands.stop_queue(tx, repo, why=f"{who}: {ending}"))
 
 
-def _cancel(fact: Facts) -> Withdraw | EndRuns | None:
-    still_open = tuple(run for run in fact.runs if run.is_open)
-    if not still_open:
-        return Withdraw()
-    to_end = tuple(run for run in still_open if run.kill_requested_at is None)
-    return EndRuns(to_end) if to_end else None
+def _end_orphans(at_work: Sequence[RunRow], by_repo: dict[str, list[Entry]]) -> list[Act]:
+    """End verifications of repositories that have nothing in their queue any more."""
+    return [end_unwanted(run) for run in at_work if run.repo not in by_repo]
 
 
-def _message(fact: Facts) -> str:
-    title = fact.task.title or (fact.task.command.strip() or fact.task.id).splitlines()[0]
-    trailers = {
-        "Hive-Task": fact.task.id,
-        "Hive-Convoy": fact.task.convoy,
-        "Hive-Attempt": str(fact.attempt.number),
-        "Hive-Change": fact.entry.commit_id,
-        "Hive-Verified": " && ".join(command.replace("\n", "; ") for command in fact.gate) or "no gate",
-    }
-    lines = "\n".join(f"{name}: {value}" for name, value in trailers.items())
-    return f"{fact.task.id}: {title[:120]}\n\n{lines}\n"
+def _cancel(entry: Entry) -> Act:
+    """End what runs for a cancelled task's entry; once nothing does, it leaves the queue."""
+
+    def cancel(tx: Transaction) -> None:
+        still_open = [run for run in entry.runs if run.is_open]
+        for run in still_open:
+            request_kill(tx, run, entry.task.reason)
+        if not still_open:
+            commands.withdraw(tx, entry.row, why=entry.task.reason)
+            cancel_attempt(tx, entry.task, entry.attempt)
+
+    return cancel

@@ -1,10 +1,13 @@
-"""The publisher: brings what landed into the person's repository, as a branch of its own.
+"""The publisher: brings what landed into the person's repository, in the way the plan says.
 
-A task is COMPLETE when it has landed; publishing is a step apart that may fail, wait and be tried again without
-holding anything up. It pushes forward to `hive/BRANCH` and touches no check-out.
+A task is COMPLETE when it has landed; publishing is a step apart that may be refused, wait and be tried again without
+holding anything up: forward to a branch of the hive's own (`hive/BRANCH`), to the branch itself, or to that branch in
+a clean check-out. Nothing is forced, and what is published already is published once more without harm. Where somebody
+else has moved that branch it is fetched again, so that what landed is made again on top of it.
 """
 
 from dataclasses import dataclass
+from shlex import join
 
 from hivekeeper.clock import Clock, to_seconds, to_text
 from hivekeeper.commands import merges as commands
@@ -14,7 +17,9 @@ from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.names import repo_run_id
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.run import Order
+from hivekeeper.domain.states import RepoState, RunState
 from hivekeeper.git import orders
+from hivekeeper.git.forward import Refusal
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
@@ -23,10 +28,11 @@ from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`retry_s`: how long to wait after a refusal."""
+    """`retry_s`: how long to wait after a refusal, twice as long after each further one up to `longest_retry_s`."""
 
     interval_s: float = 10.0
     retry_s: float = 60.0
+    longest_retry_s: float = 3600.0
     push_wall_s: float = 600.0
 
 
@@ -48,7 +54,8 @@ class Publisher:
         self._settings = settings
 
     def hears(self, body: e.Body) -> bool:
-        return isinstance(body, (e.MergeLanded, e.RepoFetched, e.RepoPublished)) or is_end_of(body, "publish")
+        kinds = (e.MergeLanded, e.RepoFetched, e.RepoPublished, e.RepoPublishFailed)
+        return isinstance(body, kinds) or is_end_of(body, "publish")
 
     def run_once(self) -> Counts:
         """Begin what is due, and take note of what ended."""
@@ -69,8 +76,7 @@ class Publisher:
     def _begin(self, tx: Transaction, repo: RepoRow) -> None:
         commit = str(repo.integration)
         number = commands.begin_publishing(tx, repo, commit)
-        mirror, ref = self._places.mirror(repo.name), orders.published_ref(repo.branch)
-        argv = orders.publish_commit(mirror, repo.path, commit, ref)
+        argv = orders.publish_commit(self._places.mirror(repo.name), repo.path, commit, repo.branch, repo.publish)
         limits: dict[str, float | int | None] = {"wall_s": self._settings.push_wall_s, "grace_s": 5.0}
         run, root = repo_run_id(repo.name, number, "publish"), str(self._places.root)
         order = Order(run, "publish", argv, root, dict(orders.CLEAN_ENVIRONMENT), limits)
@@ -80,9 +86,24 @@ class Publisher:
         if run.succeeded:
             commands.note_published(tx, repo, str(repo.publishing), at=run.ended_at or tx.now)
             return
-        retry_at = to_text(to_seconds(tx.now) + self._settings.retry_s)
-        problem = f"{repo.path} did not take branch hive/{repo.branch}: {describe_ending(run)}"
+        retry_at = to_text(to_seconds(tx.now) + self._find_wait(tx, repo, run))
+        problem = _describe_refusal(repo, run, str(self._places.mirror(repo.name)))
         commands.note_publish_failed(tx, repo, problem, retry_at=retry_at)
+        has_moved = run.ended_by == "exit" and run.exit_status == Refusal.MOVED
+        if has_moved and repo.publish != "branch" and repo.state is not RepoState.FETCHING:
+            commands.fetch_again(tx, repo, why=problem)
+
+    def _find_wait(self, tx: Transaction, repo: RepoRow, run: RunRow) -> float:
+        """Tell how long to wait: longer with every failure in a row, but not for a run that was killed on its way."""
+        wait_s, number = self._settings.retry_s, repo.publications - 1
+        before = queries.find_run(tx.connection, _run_id(repo, number))
+        killed = run.state is RunState.LOST or (run.exit_status or 0) < 0
+        if killed and (before is None or before.succeeded):
+            return 0.0  # what it began in a check-out is not left like that
+        while before is not None and not before.succeeded and wait_s < self._settings.longest_retry_s:
+            wait_s, number = 2 * wait_s, number - 1
+            before = queries.find_run(tx.connection, _run_id(repo, number))
+        return min(wait_s, self._settings.longest_retry_s)
 
 
 def _is_due(repo: RepoRow, now: str) -> bool:
@@ -91,5 +112,42 @@ def _is_due(repo: RepoRow, now: str) -> bool:
     return repo.publish_problem is None or now >= (repo.publish_retry_at or "")
 
 
-def _run_id(repo: RepoRow) -> str:
-    return repo_run_id(repo.name, repo.publications, "publish")
+def _run_id(repo: RepoRow, number: int | None = None) -> str:
+    return repo_run_id(repo.name, repo.publications if number is None else number, "publish")
+
+
+def _describe_refusal(repo: RepoRow, run: RunRow, mirror: str) -> str:
+    """Say what the person's repository did not take, why, and what to type; then, or later, it is tried again."""
+    refusal = next((each for each in Refusal if each == run.exit_status), None) if run.ended_by == "exit" else None
+    why = describe_ending(run) if refusal is None else run.reason or "it gave no reason"
+    branch = f"hive/{repo.branch}" if repo.publish == "branch" else repo.branch
+    command = _advise(repo, refusal, mirror, branch)
+    return f"{repo.path} did not take branch {branch}: {why} (type: {command})"
+
+
+def _advise(repo: RepoRow, why: Refusal | None, mirror: str, branch: str) -> str:
+    path, commit = repo.path, str(repo.publishing)
+    take = join(("git", "-C", path, "merge", "--ff-only", "--no-overwrite-ignore", commit))
+    match why:
+        case Refusal.GONE:
+            return join(("git", "ls-remote", path))
+        case Refusal.MOVED if repo.publish == "checkout":
+            return join(("git", "-C", path, "merge", commit))
+        case Refusal.MOVED:  # in any clone of it
+            return join(("git", "pull", "--no-rebase", mirror, repo.branch)) + " && git push"
+        case Refusal.ELSEWHERE:
+            return join(("git", "-C", path, "switch", branch))
+        case Refusal.UNCLEAN:
+            return join(("git", "-C", path, "status"))
+        case Refusal.IN_THE_WAY:
+            return join(("git", "-C", path, "status", "--ignored"))
+        case Refusal.LOCKED:
+            lock = join(("git", "-C", path, "rev-parse", "--path-format=absolute", "--git-path", "index.lock"))
+            return f'rm "$({lock})"'
+        case Refusal.NO_CHECKOUT:
+            return "hive convoy submit PLAN.yaml, with publish: push"
+        case Refusal.CHECKED_OUT | Refusal.UNABLE:
+            return take
+        case Refusal.DECLINED | None:
+            push = ("git", f"--git-dir={mirror}", "push", path, f"{commit}:refs/heads/{branch}")
+            return take if repo.publish == "checkout" else join(push)

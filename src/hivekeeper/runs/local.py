@@ -188,7 +188,8 @@ class LocalRuns:
         self._epoll.close()
 
     def _environment(self, order: Order) -> dict[str, str]:
-        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        names = (*INHERITED, *(order.rooms or {}).get("inherit", ()))
+        inherited = {name: os.environ[name] for name in names if name in os.environ}
         return {**inherited, **order.environment, "HIVE_RUN": f"{self._hive}/{order.run}"}
 
     def _open_nursery(self) -> None:

@@ -3,7 +3,7 @@
 Rules:
 1. A directory of the search path comes back, and its prefix too: of X/bin, X/sbin and X/shims all of X. Not when X
    is a home, `.local`, or holds a hidden place: beside that bin lies much that is no program.
-2. So does what the links in such a directory lead to: the prefix of a program, its package, or the file alone.
+2. So does what the links in such a directory lead to: the prefix of a program, the packages it lies among, or the file.
 3. So do the running interpreter, this package, and the file that says where names are resolved.
 """
 
@@ -92,12 +92,11 @@ class _Search:
     def _follow(self, program: Traced) -> None:
         if self.add(program):
             directory = os.path.dirname(program.real)
-            package, modules, inside = program.real.rpartition("/node_modules/")
-            if os.path.basename(directory) in _BINS:
+            above, modules, _ = program.real.partition("/node_modules/")
+            if modules:  # what a package needs lies beside it
+                self.add(trace(f"{above}/node_modules"))
+            elif os.path.basename(directory) in _BINS:
                 self.visit_bin(directory)
-            elif modules:
-                name = "/".join(inside.split("/")[: 2 if inside.startswith("@") else 1])
-                self.add(trace(f"{package}{modules}{name}"))
 
 
 def _find_links(directory: str) -> list[str]:

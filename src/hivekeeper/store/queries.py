@@ -7,12 +7,16 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from hivekeeper.domain.events import Event
+from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import (
     AttemptRow,
+    BudgetRow,
     ConvoyRow,
     HeartbeatRow,
+    HoldRow,
     LeaseRow,
     MergeRow,
+    MessageRow,
     RepoRow,
     RunRow,
     SwarmRow,
@@ -30,6 +34,9 @@ TABLES: dict[str, type[Any]] = {
     "run": RunRow,
     "merge_entry": MergeRow,
     "repo": RepoRow,
+    "message": MessageRow,
+    "hold": HoldRow,
+    "budget": BudgetRow,
     "convoy": ConvoyRow,
     "swarm": SwarmRow,
     "lease": LeaseRow,
@@ -73,9 +80,51 @@ def list_tasks_of_convoy(connection: Connection, convoy: str) -> list[TaskRow]:
     return _all(connection, "list_tasks_of_convoy", TaskRow, {"convoy": convoy})
 
 
-def list_ready_tasks(connection: Connection, limit: int) -> list[TaskRow]:
-    """List tasks that may be dispatched now."""
-    return _all(connection, "list_ready_tasks", TaskRow, {"limit": limit})
+def list_ready_tasks(connection: Connection, limit: int, *, now: str = "") -> list[TaskRow]:
+    """List tasks that may be dispatched at a moment; without one, whatever was ever held up still is."""
+    return _all(connection, "list_ready_tasks", TaskRow, {"limit": limit, "now": now})
+
+
+def list_resumable(connection: Connection, limit: int, *, now: str) -> list[tuple[AttemptRow, TaskRow]]:
+    """List parked attempts, with their tasks, that nothing holds up any more; a cancelled one waits for nothing."""
+    return _pairs(connection, "list_resumable", {"limit": limit, "now": now})
+
+
+def list_holds(connection: Connection) -> list[HoldRow]:
+    """List everything that is, or once was, held up."""
+    return _all(connection, "list_holds", HoldRow)
+
+
+def list_budgets(connection: Connection) -> list[BudgetRow]:
+    """List what a person has allowed beyond what was planned."""
+    return _all(connection, "list_budgets", BudgetRow)
+
+
+def list_unread_runs(connection: Connection) -> list[RunRow]:
+    """List runs of agent programs that nobody has read to their end."""
+    return _all(connection, "list_unread_runs", RunRow)
+
+
+def sum_usage_of_task(connection: Connection, task: str) -> Usage:
+    """Add up what agent programs used for a task."""
+    return _sum(connection, "sum_usage_of_task", {"task": task})
+
+
+def sum_usage_of_convoy(connection: Connection, convoy: str) -> Usage:
+    """Add up what agent programs used for all tasks of a convoy."""
+    return _sum(connection, "sum_usage_of_convoy", {"first": f"{convoy}/", "beyond": f"{convoy}0"})
+
+
+def sum_usage_since(connection: Connection, since: str) -> Usage:
+    """Add up what agent programs used since a moment."""
+    return _sum(connection, "sum_usage_since", {"since": since})
+
+
+def list_paid_runs(connection: Connection, *, since: str = "") -> list[tuple[RunRow, str]]:
+    """List the runs of agent programs since a moment, each with who its task is for."""
+    width = len(fields(RunRow))
+    rows = connection.rows(_sql("list_paid_runs"), {"since": since})
+    return [(_build(RunRow, row[:width]), str(row[width] or "")) for row in rows]
 
 
 def list_tasks_in_state(connection: Connection, state: TaskState) -> list[TaskRow]:
@@ -101,6 +150,31 @@ def count_waiting_by_repo(connection: Connection) -> dict[str, int]:
 def list_runs_of_convoy(connection: Connection, convoy: str) -> list[RunRow]:
     """List the runs for a convoy as a whole, oldest first."""
     return _all(connection, "list_runs_of_convoy", RunRow, {"first": f"{convoy}/_", "last": f"{convoy}/`"})
+
+
+def list_runs_of_gate(connection: Connection, prefix: str) -> list[RunRow]:
+    """List the runs that verified trees, oldest first, by what their ids begin with."""
+    return _all(connection, "list_runs_of_gate", RunRow, {"first": prefix, "last": f"{prefix}~"})
+
+
+def list_messages(connection: Connection, task: str, attempt: int) -> list[MessageRow]:
+    """List what the hive had to say to an attempt, oldest first."""
+    return _all(connection, "list_messages", MessageRow, {"task": task, "attempt": attempt})
+
+
+def find_resolution(connection: Connection, hunk: str) -> str | None:
+    """Find how a conflict was settled before, in something that landed."""
+    return next((str(row[0]) for row in connection.rows(_sql("find_resolution"), {"hunk": hunk})), None)
+
+
+def list_ready_branches(connection: Connection) -> list[TaskRow]:
+    """List branches of a person's that wait to be brought in; they need no worker."""
+    return _all(connection, "list_ready_branches", TaskRow)
+
+
+def list_repos_made_again(connection: Connection) -> set[str]:
+    """List the repositories in which something that landed is being made again."""
+    return {str(row[0]) for row in connection.rows(_sql("list_repos_made_again"))}
 
 
 def find_prompt(connection: Connection, task: str) -> str:
@@ -132,9 +206,7 @@ def find_last_end(connection: Connection, convoy: str) -> str | None:
 
 def list_open_attempts(connection: Connection, state: AttemptState) -> list[tuple[AttemptRow, TaskRow]]:
     """List attempts in an open state, with their tasks."""
-    width = len(fields(AttemptRow))
-    rows = connection.rows(_sql("list_open_attempts"), {"state": state})
-    return [(_build(AttemptRow, row[:width]), _build(TaskRow, row[width:])) for row in rows]
+    return _pairs(connection, "list_open_attempts", {"state": state})
 
 
 def list_attempts_of_task(connection: Connection, task: str) -> list[AttemptRow]:
@@ -279,6 +351,16 @@ def list_checkpoints(connection: Connection) -> list[int]:
 def find_last_checkpoint(connection: Connection) -> int:
     """Find at which event a state was last put by; 0 when none was."""
     return int(connection.rows(_sql("find_last_checkpoint"))[0][0])
+
+
+def _sum(connection: Connection, name: str, parameters: Parameters) -> Usage:
+    return Usage(*(int(value or 0) for value in connection.rows(_sql(name), parameters)[0]))
+
+
+def _pairs(connection: Connection, name: str, parameters: Parameters) -> list[tuple[AttemptRow, TaskRow]]:
+    width = len(fields(AttemptRow))
+    rows = connection.rows(_sql(name), parameters)
+    return [(_build(AttemptRow, row[:width]), _build(TaskRow, row[width:])) for row in rows]
 
 
 def _all(connection: Connection, name: str, into: Callable[..., R], parameters: Parameters = ()) -> list[R]:

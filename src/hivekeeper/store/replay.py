@@ -26,14 +26,17 @@ MOST_DIFFERENCES = 20
 
 # Of every projected table the columns, and how many of them, from the left, are its key.
 _COLUMNS = {table: tuple(field.name for field in fields(row)) for table, row in queries.TABLES.items()}
-_COLUMNS |= {"task_after": ("task", "after"), "task_prompt": ("task", "text")}
-# In all tables but two the first column names a convoy, or something beneath it: `convoy/task`, `convoy/task.1.agent`.
-_OF_THE_HIVE = ("lease", "repo")
+_COLUMNS |= {"task_after": ("task", "after"), "task_prompt": ("task", "text"), "resolution": ("hunk", "text", "task")}
+_COLUMNS |= {"task_runner": ("task", "rank", "runner")}
+# In all tables but five the first column names a convoy, or what is beneath it: `convoy/task`, `convoy/task.1.agent`.
+_OF_THE_HIVE = ("lease", "repo", "resolution", "hold", "budget")
 _OF_CONVOYS = tuple(table for table in PROJECTED_TABLES if table not in _OF_THE_HIVE)
-_REPO_RUNS = "_repos"
+_HIVE_RUNS = ("_gates", "_repos")
 # What may come of reading a state that something else wrote, or that was spoilt.
 _UNREADABLE = (StatementError, ValueError, TypeError, KeyError, OverflowError, RecursionError, zlib.error)
-_KEY_WIDTHS = dict.fromkeys(PROJECTED_TABLES, 1) | dict.fromkeys(("swarm", "task_after", "attempt", "merge_entry"), 2)
+_KEY_WIDTHS = dict.fromkeys(PROJECTED_TABLES, 1) | dict.fromkeys(
+    ("swarm", "task_after", "task_runner", "attempt", "merge_entry", "hold", "budget"), 2
+)
 
 
 def _say_nothing(_seq: int) -> None:
@@ -101,7 +104,7 @@ def state_at(connection: Connection, seq: int) -> Iterator[Connection]:
     """Show the hive as it was after an event: lease, repositories, open runs on them, convoys not archived by then."""
     with in_memory() as target:
         at = _restore(connection, target, seq)
-        known = {_REPO_RUNS, *(convoy.name for convoy in queries.list_convoys(target))}
+        known = {*_HIVE_RUNS, *(convoy.name for convoy in queries.list_convoys(target))}
 
         def choose(event: Event) -> list[Change]:
             # What is not known was archived when the state was put by; a sandbox of it may be removed after that.
@@ -133,7 +136,8 @@ def encode_state(connection: Connection) -> str:
     for table in _OF_CONVOYS:
         select = f"{_select(table)} WHERE {_belongs(table)}"
         rows[table] = [row for convoy in convoys for row in connection.rows(select, _bounds(convoy))]
-    rows["run"] += connection.rows(f"{_select('run')} WHERE {_belongs('run')} AND {_IS_OPEN}", _bounds(_REPO_RUNS))
+    for runs in _HIVE_RUNS:
+        rows["run"] += connection.rows(f"{_select('run')} WHERE {_belongs('run')} AND {_IS_OPEN}", _bounds(runs))
     # With the columns' names: whoever reads it may have put them in another order.
     text = encode_json({table: [_COLUMNS[table], *rows[table]] for table in PROJECTED_TABLES})
     return b64encode(zlib.compress(text.encode())).decode()
@@ -193,7 +197,8 @@ def _forget_archived(target: Connection) -> None:
         if convoy.archived_at is not None:
             for table in reversed(_OF_CONVOYS):
                 target.run(f"DELETE FROM {table} WHERE {_belongs(table)}", _bounds(convoy.name))
-    target.run(f"DELETE FROM run WHERE {_belongs('run')} AND NOT {_IS_OPEN}", _bounds(_REPO_RUNS))
+    for runs in _HIVE_RUNS:
+        target.run(f"DELETE FROM run WHERE {_belongs('run')} AND NOT {_IS_OPEN}", _bounds(runs))
 
 
 def find_seq_at(connection: Connection, at: str) -> int:

@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from hivekeeper.config.values import FILE_NAME
 from hivekeeper.errors import UnavailableError
+from hivekeeper.testing.clashes import (
+    INDEX,
+    check_every_commit,
+    describe_resolver,
+    list_clashes,
+    make_hotfix,
+    prepare_clashes,
+)
 from hivekeeper.testing.history import check_history, read_history
 from hivekeeper.testing.scratch import (
     count_tasks,
@@ -54,6 +63,8 @@ def run_demo(
         marks.touch()
         repository = _make_repository(directory / "shop")
         write_settings(hive, signs)
+        with (hive / FILE_NAME).open("a") as settings:
+            settings.write(describe_resolver())
         faults = _CHAOS if chaos else _EVERY_FIFTH
         (hive / "plan.yaml").write_text(_plan(repository, marks, [faults[n % len(faults)] for n in range(tasks)]))
         _say("$ hive init && hive run plan.yaml")
@@ -62,12 +73,17 @@ def run_demo(
         kills = 3 if chaos else 1
         for number in range(1, kills + 1):
             _keep_and_kill(hive, repository, workers, until=max(1, tasks * number // (kills + 2)))
+        _say("$ hive queue submit hotfix --priority")
+        start_hive(hive, "queue", "submit", "hotfix", "--priority").wait()
         start_hive(hive, "run", "plan.yaml", "--workers", str(workers)).wait(_DEADLINE_S)
         _say("\n$ git log --oneline hive/main")
         _say(git("-C", str(repository), "log", "--oneline", "hive/main"))
+        _say("\n$ hive queue ls")
+        start_hive(hive, "queue", "ls").wait()
         history = read_history(hive, marks=read_lines(marks), acknowledged=["submitted shop"])
         rows = count_tasks(history)
         wrong = [*map(str, check_history(history)), *_look_around(rows, signs)]
+        wrong += check_every_commit(repository, "hive/main", directory / "alone")
         return rows, wrong, time.monotonic() - started
     finally:
         if keep is None:
@@ -86,7 +102,9 @@ def _keep_and_kill(hive: Path, repository: Path, workers: int, *, until: int) ->
 
 def _look_around(rows: list[dict[str, Any]], signs: Path) -> Iterator[str]:
     """Find what the judge of histories does not look at."""
-    yield from (f"{row['task']} has no mark of an agent" for row in rows if row["began"] < 1)
+    agents = [row for row in rows if not row["task"].startswith("hotfix-")]
+    yield from (f"{row['task']} has no mark of an agent" for row in agents if row["began"] < 1)
+    yield from (f"{row['task']} did not land" for row in rows if row["landed"] != 1)
     yield from (f"a trap has sprung: {line}" for line in read_lines(signs / "canary"))
 
 
@@ -95,7 +113,8 @@ def _plan(repository: Path, marks: Path, faults: list[Fault | None]) -> str:
     lines = [
         "convoy: shop",
         "repos:",
-        f"  shop: {{path: {json.dumps(str(repository))}, verify: 'sh check.sh'}}",
+        f"  shop: {{path: {json.dumps(str(repository))}, verify: 'sh check.sh',",
+        f"         regenerate: {{index.txt: {json.dumps(INDEX)}}}}}",
         f"defaults: {{attempts: {_ATTEMPTS}, {limits}}}",
         "tasks:",
     ]
@@ -116,15 +135,19 @@ def _plan(repository: Path, marks: Path, faults: list[Fault | None]) -> str:
         lines += [f"  - id: {name}", "    repo: shop", f"    title: Add {name}", f"    command: {json.dumps(command)}"]
         if number > 3 and number % 4 == 0:
             lines.append(f"    after: [part-{number - 1:02}]")
+    lines += list_clashes(marks, marks.parent)
     return "\n".join(lines) + "\n"
 
 
 def _make_repository(path: Path) -> Path:
     path.mkdir()
     git("-C", str(path), "init", "--quiet", "--initial-branch=main")
-    (path / "check.sh").write_text('for part in part-*.txt; do\n  grep -q "makes it whole" "$part" || exit 1\ndone\n')
+    check = '[ ! -e "$part" ] || grep -q "makes it whole" "$part" || exit 1'
+    (path / "check.sh").write_text(f"for part in part-*.txt; do\n  {check}\ndone\n")
+    prepare_clashes(path)
     git("-C", str(path), "add", ".")
     git("-C", str(path), "commit", "--quiet", "-m", "A shop with nothing in it")
+    make_hotfix(path)
     return path
 
 

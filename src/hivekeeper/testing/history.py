@@ -8,13 +8,16 @@ acknowledgement is a promise, whatever happened afterwards.
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
 from hivekeeper.domain import events as e
-from hivekeeper.domain.rows import TaskRow
-from hivekeeper.domain.states import TaskState
+from hivekeeper.domain.gate import Gate
+from hivekeeper.domain.names import gate_run_id
+from hivekeeper.domain.rows import RepoRow, TaskRow
+from hivekeeper.domain.states import RepoState, TaskState
+from hivekeeper.git.orders import integration_ref, published_ref
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import open_ledger, read_events
@@ -147,8 +150,13 @@ def _check_begun(history: History) -> Iterator[Violation]:
         if (task, attempt) not in intended:
             yield Violation(Fault.UNEXPECTED, task, f"attempt {attempt} began and the ledger never meant it to")
     intended_at: dict[str, str] = {}
+    by_hand = {
+        ev.body.task for ev in history.events if isinstance(ev.body, e.TaskAdded) and "branch" in ev.body.details
+    }
     for event in history.events:
         match event.body:
+            case e.TaskCompleted() as b if b.task in by_hand:
+                pass
             case e.TaskCompleted() as b if history.begun and not history.begun.get((b.task, b.attempt)):
                 yield Violation(Fault.UNEXPECTED, b.task, f"attempt {b.attempt} is complete and never began")
             case e.RunIntended() as b:
@@ -189,10 +197,11 @@ def _check_landed(history: History) -> Iterator[Violation]:
     verified = _list_verified(history.events)
     completed: set[str] = set()
     on_repository = {ev.body.task for ev in history.events if isinstance(ev.body, e.TaskAdded) and ev.body.repo}
+    made_again = _list_made_again(history.events)
     for b in (event.body for event in history.events):
         if isinstance(b, e.TaskCompleted) and b.task in on_repository:
             completed.add(b.task)
-            if b.commit not in commits:
+            if b.commit not in commits | made_again:
                 yield Violation(Fault.LOST, b.task, f"it is complete, and its commit {b.commit} is not on the branch")
     for landed in history.landed:
         if history.settled and landed.task not in completed:
@@ -201,28 +210,47 @@ def _check_landed(history: History) -> Iterator[Violation]:
             yield Violation(Fault.UNEXPECTED, landed.task, f"{landed.commit[:10]} landed and nobody verified its tree")
 
 
+def _list_made_again(events: Sequence[e.Event]) -> set[str | None]:
+    """List commits that a person's branch left behind: each has a task of its own that makes it again."""
+    details = (event.body.details for event in events if isinstance(event.body, e.TaskAdded))
+    return {said["commit"] for said in details if "remakes" in said}
+
+
 def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
-    """List candidates, with their trees, whose own gate passed, or that no gate was ever defined for."""
-    candidates: dict[Key, tuple[str, str, int]] = {}
-    passed: set[tuple[str, str]] = set()
-    with_gate: set[str] = set()
+    """List candidates, with their trees, whose tree passed its own gate, or that no gate was ever defined for."""
+    candidates: dict[Key, tuple[str, str]] = {}
+    repos: dict[str, RepoRow] = {}
+    tasks: dict[str, e.TaskAdded] = {}
+    passed: set[str] = set()
+    verified: set[tuple[str, str]] = set()
     for event in events:
         match event.body:
-            case e.RepoWanted() as b if b.verify:
-                with_gate.add(b.repo)
-            case e.TaskAdded() as b if b.verify or b.repo in with_gate:
-                with_gate.add(b.task)
+            case e.RepoWanted() as b:
+                repos[b.repo] = _as_row(b, repos.get(b.repo))
+            case e.RepoResumed() as b:
+                repos[b.repo] = replace(repos[b.repo], resumptions=event.seq)
+            case e.TaskAdded() as b:
+                tasks[b.task] = b
             case e.MergeVerifying() as b:
-                candidates[b.task, b.attempt] = (b.candidate, b.tree, b.round)
+                candidates[b.task, b.attempt] = (b.candidate, b.tree)
             case e.RunExited() as b if b.run_kind == "gate" and b.status == 0 and b.ended_by == "exit":
-                for (task, attempt), (candidate, tree, number) in candidates.items():
-                    if b.run == f"{task}.{attempt}.gate-{number}":
-                        passed.add((candidate, tree))
-            case e.MergeLanding() as b if b.task not in with_gate:
-                passed.add(candidates[b.task, b.attempt][:2])
+                passed.add(f"{b.run.rsplit('.', 3)[0]}.")
+            case e.MergeLanding() as b:
+                task, (candidate, tree) = tasks[b.task], candidates[b.task, b.attempt]
+                gate = Gate(repos[str(task.repo)], task.verify)
+                if not gate.commands or gate_run_id(str(task.repo), tree, gate.digest) in passed:
+                    verified.add((candidate, tree))
             case _:
                 pass
-    return passed
+    return verified
+
+
+def _as_row(wanted: e.RepoWanted, known: RepoRow | None) -> RepoRow:
+    """See a repository as the merger did."""
+    nothing = (None, None, None, None)
+    place = (wanted.repo, wanted.path, wanted.branch, wanted.verify)
+    row = RepoRow(*place, RepoState.READY, wanted.fetch, *nothing, 0, None, None, e.encode_json(wanted.details))
+    return replace(row, resumptions=known.resumptions if known else 0)
 
 
 def _check_acknowledged(history: History) -> Iterator[Violation]:
@@ -282,7 +310,8 @@ def read_history(
     begun = Counter((name, int(attempt)) for name, _, attempt in (mark.partition(" ") for mark in marks))
     landed = [item for repo in repos for item in _list_landed(places.mirror(repo.name), repo.branch)]
     kept = frozenset(key for repo in repos for key in _list_kept(places.mirror(repo.name)))
-    tips = {repo.name: _find_tip(Path(repo.path), f"refs/heads/hive/{repo.branch}") for repo in repos}
+    refs = {repo.name: (published_ref if repo.publish == "branch" else integration_ref)(repo.branch) for repo in repos}
+    tips = {repo.name: _find_tip(Path(repo.path), refs[repo.name]) for repo in repos}
     published = {repo: tip for repo, tip in tips.items() if tip is not None}
     return History(events, tasks, begun, landed, kept, published, acknowledged, settled, restored)
 

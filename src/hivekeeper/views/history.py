@@ -36,7 +36,10 @@ def show_status_at(connection: Connection, seq: int) -> dict[str, Any]:
     with state_at(connection, seq) as then:
         lease = queries.find_lease(then)
         kept = lease is not None and lease.released_at is None
-        return {"as_of": show_moment(connection, seq), **show_status(then, keeper_is_alive=kept)}
+        return {
+            "as_of": show_moment(connection, seq),
+            **show_status(then, keeper_is_alive=kept, now=queries.find_recorded_at(connection, seq) or ""),
+        }
 
 
 def show_convoy_at(connection: Connection, seq: int, name: str) -> dict[str, Any]:

@@ -2,20 +2,22 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import join
 from typing import Any
 
 from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, NOT_AS_PROMISED, describe_ending
 from hivekeeper.domain.names import attempt_run_id
-from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, LeaseRow, RepoRow, RunRow
+from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, LeaseRow, MergeRow, RepoRow, RunRow
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
 from hivekeeper.sandbox.walls import Level
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_head
 from hivekeeper.views import convoys
+from hivekeeper.views.queue import list_queue, say_look
+from hivekeeper.views.runners import list_hold_needs, list_waits
 
 MOST_NEEDS = 20
 _LEAST_FREE = 1 << 20
@@ -44,21 +46,23 @@ def show_status(
     walls: Level | None = None,
     require: str | None = None,
     free_bytes: int | None = None,
+    now: str = "",
 ) -> dict[str, Any]:
     """Show the hive as it is; `walls` are those around workers, None when nobody knows, as of the past.
 
-    `free_bytes` is what its disk has left, where that is known.
+    `free_bytes` is what its disk has left, where that is known; `now` is when it is looked at.
     """
     head = read_head(connection)
     lease, beat = queries.find_lease(connection), queries.find_heartbeat(connection)
     working = queries.list_open_attempts(connection, AttemptState.WORKING)
-    queue = queries.list_open_merges(connection)
     return {
         "needs_me": [
             *_need_walls(walls, require),
             *_need_disk(free_bytes),
+            *list_hold_needs(connection, now=now),
             *list_needs(connection, keeper_is_alive=keeper_is_alive),
         ],
+        "waits": list_waits(connection, now=now),
         "walls": walls and walls.value,
         "keeper": _show_keeper(lease, beat, is_alive=keeper_is_alive),
         "convoys": convoys.list_convoys(connection, archived=False),
@@ -66,7 +70,10 @@ def show_status(
             {"worker": attempt.worker, "task": task.key, "attempt": attempt.number, "since": attempt.started_at}
             for attempt, task in working
         ],
-        "queue": [{"task": entry.task, "repo": entry.repo, "state": entry.state.value} for entry in queue],
+        "queue": [
+            {name: row[name] for name in ("task", "repo", "state", "doing", "position", "since")}
+            for row in list_queue(connection)
+        ],
         "repos": [
             {
                 "repo": repo.name,
@@ -75,6 +82,8 @@ def show_status(
                 "state": repo.state.value,
                 "integration": repo.integration,
                 "published": repo.published,
+                "published_as": repo.published_as,
+                "agent_configuration": json.loads(repo.pinned_files),
             }
             for repo in queries.list_repos(connection)
         ],
@@ -110,7 +119,9 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[Need]:
     active, attempts, _ = queries.count_open_work(connection)
     if (active or attempts) and not keeper_is_alive:
         needs.append({"what": "There is work, and nobody keeps this hive.", "type": "hive up"})
-    needs += (need for repo in queries.list_repos(connection) for need in _need_repo(repo))
+    waiting = queries.list_open_merges(connection)
+    for repo in queries.list_repos(connection):
+        needs += _need_repo(repo, [entry for entry in waiting if entry.repo == repo.name])
     for attempt in queries.list_removable_sandboxes(connection, MOST_NEEDS):
         runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
         needs += _need_room(attempt, runs[-1]) if runs else ()
@@ -124,12 +135,23 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[Need]:
     return needs
 
 
-def _need_repo(repo: RepoRow) -> Iterator[Need]:
+def _need_repo(repo: RepoRow, waiting: Sequence[MergeRow]) -> Iterator[Need]:
     if repo.state is RepoState.FAILED:
         what = f"Repository {repo.name} could not be fetched: {repo.problem}."
         yield {"what": what, "type": "hive convoy submit PLAN.yaml  (once it can be read)"}
     if repo.publish_problem:
-        yield {"what": f"{repo.publish_problem}.", "type": f"git -C {repo.path} status"}
+        what, _, command = repo.publish_problem.rpartition(" (type: ")
+        yield {"what": f"{what or repo.publish_problem}.", "type": command.removesuffix(")")}
+    resume = f"hive queue resume {repo.name}"
+    if repo.stopped:
+        yield {"what": f"The merge queue of {repo.name} stands still: {repo.stopped}.", "type": resume}
+    elif repo.paused and waiting:
+        what = f"The merge queue of {repo.name} is paused, and {len(waiting)} in it cannot land."
+        yield {"what": what, "type": resume}
+    for entry in (entry for entry in waiting if entry.held):
+        look = say_look(repo, entry.commit_id, f".hive/repos/{repo.name}.git")  # where the hive lies
+        what = f"{entry.task} may not land unless you say so: {entry.held}. Look at it: {look}"
+        yield {"what": what, "type": f"hive queue approve {entry.task}"}
 
 
 def _need_room(attempt: AttemptRow, last: RunRow) -> Iterator[Need]:

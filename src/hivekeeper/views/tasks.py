@@ -4,7 +4,8 @@ from typing import Any
 
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.names import find_nearest, task_key
-from hivekeeper.domain.rows import TaskRow
+from hivekeeper.domain.rows import HoldRow, TaskRow
+from hivekeeper.domain.session import choose_runner, find_hold
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.why import Facts, explain
 from hivekeeper.errors import InputError
@@ -31,7 +32,7 @@ def get_task(connection: Connection, name: str) -> TaskRow:
     raise InputError(f"There is no task '{name}'.", advice=advice)
 
 
-def show_why(connection: Connection, task: TaskRow, *, keeper_is_alive: bool) -> str:
+def show_why(connection: Connection, task: TaskRow, *, keeper_is_alive: bool, now: str = "") -> str:
     """Say in one sentence why a task is not done yet."""
     attempts = queries.list_attempts_of_task(connection, task.key)
     attempt = attempts[-1] if attempts and task.state is TaskState.IN_PROGRESS else None
@@ -50,11 +51,21 @@ def show_why(connection: Connection, task: TaskRow, *, keeper_is_alive: bool) ->
         ahead_in_queue=ahead,
         repo=queries.find_repo(connection, task.repo) if task.repo else None,
         keeper_is_alive=keeper_is_alive,
+        hold=_find_hold(connection, task, now),
     )
     return explain(facts)
 
 
-def show_task(connection: Connection, task: TaskRow, *, keeper_is_alive: bool) -> dict[str, Any]:
+def _find_hold(connection: Connection, task: TaskRow, now: str) -> HoldRow | None:
+    """Find what holds a prompt up: what it belongs to, or everybody who may take it."""
+    waiting = task.state in (TaskState.PENDING, TaskState.IN_PROGRESS)
+    holds = queries.list_holds(connection) if task.runners and waiting else []
+    if (hold := find_hold(task, holds, now)) is not None or choose_runner(task, holds, now) is not None:
+        return hold
+    return next((h for h in holds if h.scope == "runner" and h.name in task.runners and h.holds(now)), None)
+
+
+def show_task(connection: Connection, task: TaskRow, *, keeper_is_alive: bool, now: str = "") -> dict[str, Any]:
     """Show a task, every attempt at it and every run of each."""
     attempts = []
     for attempt in queries.list_attempts_of_task(connection, task.key):
@@ -90,7 +101,7 @@ def show_task(connection: Connection, task: TaskRow, *, keeper_is_alive: bool) -
         "repo": task.repo,
         "verify": task.verify,
         "state": task.state.value,
-        "why": show_why(connection, task, keeper_is_alive=keeper_is_alive),
+        "why": show_why(connection, task, keeper_is_alive=keeper_is_alive, now=now),
         "after": [key.partition("/")[2] for key in queries.list_predecessors(connection, task.key)],
         "priority": task.priority,
         "attempts": attempts,

@@ -18,7 +18,7 @@ from hivekeeper.views.convoys import list_attempts
 from hivekeeper.views.tasks import get_task
 
 _MOST_CLEANUPS = 100
-_AT_WORK = (AttemptState.WORKING, AttemptState.SUBMITTED)
+_AT_WORK = (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
 
 
 def list_workers(connection: Connection, runs: Runs, outputs: Path, *, now: str) -> list[dict[str, Any]]:
@@ -41,7 +41,11 @@ def list_workers(connection: Connection, runs: Runs, outputs: Path, *, now: str)
                     "task": task.key,
                     "title": task.title,
                     "attempt": attempt.number,
-                    "state": decide_worker(run, look, merges.get(key), silent_s).value,
+                    "state": (
+                        WorkerState.PARKED
+                        if state is AttemptState.PARKED
+                        else decide_worker(run, look, merges.get(key), silent_s)
+                    ).value,
                     "since": since,
                     "for_s": max(0.0, to_seconds(now) - to_seconds(since)),
                     "silent_s": silent_s,

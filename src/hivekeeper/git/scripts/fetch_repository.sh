@@ -1,6 +1,8 @@
 # Bring the person's branch into the mirror, and the integration branch up to it where that is a step forward. Its
-# history goes to the public repository, which workers read; the mirror borrows it from there.
-mirror=$1 public=$2 source=$3 branch=$4
+# history goes to the public repository, which workers read; the mirror borrows it from there. Where what landed goes to
+# the person's branch itself and both have moved, the integration branch begins anew at the person's; what had landed is
+# kept, to be made again on top of it.
+mirror=$1 public=$2 source=$3 branch=$4 publish=${5-branch}
 seen=refs/hive/source/$branch
 integration=refs/heads/$branch
 . "$(dirname -- "$0")/settle.sh"
@@ -17,7 +19,10 @@ check_whole "$tip" --all || { echo "the history of $branch in $source is not who
 hold_branches # not before: a network that hangs must not hold up landings
 move_ref "$seen" "$tip"
 if old=$(git rev-parse --quiet --verify "$integration"); then
-  if [ "$old" != "$tip" ] && git merge-base --is-ancestor "$old" "$tip"; then
+  if git merge-base --is-ancestor "$old" "$tip"; then
+    [ "$old" = "$tip" ] || move_ref "$integration" "$tip" "$old"
+  elif [ "$publish" != branch ] && ! git merge-base --is-ancestor "$tip" "$old"; then
+    move_ref "refs/hive/replaced/$old" "$old"
     move_ref "$integration" "$tip" "$old"
   fi
 else

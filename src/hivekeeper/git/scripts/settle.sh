@@ -26,8 +26,9 @@ hold_branches() {
   clear_locks
 }
 
+# clear_locks [REF]: in one go, for every process counts.
 clear_locks() {
-  rm -f "$GIT_DIR/HEAD.lock" "$GIT_DIR/config.lock" "$GIT_DIR/packed-refs.lock"
+  rm -f "$GIT_DIR/HEAD.lock" "$GIT_DIR/config.lock" "$GIT_DIR/packed-refs.lock" ${1:+"$GIT_DIR/$1.lock"}
 }
 
 # check_whole NEW [KNOWN...]: every object is there, of those that nothing else holds already.
@@ -45,11 +46,19 @@ move_ref() {
   sync -f "$GIT_DIR"
 }
 
+# bring_public PUBLIC NEW OLD: the objects of a landing, ahead of it: the sync that makes the landing safe makes them so.
+# Every one of them is read, so that what a power cut took since it was verified is missed here: half a pack is refused.
+bring_public() {
+  printf '%s\n' "$2" "^$3" | git pack-objects --quiet --revs --stdout | git --git-dir="$1" unpack-objects -q
+}
+
 # share PUBLIC BRANCH: with the branches held, bring what workers may read up to what has landed; it holds that and nothing else.
 share() {
   landed=$(git rev-parse "refs/heads/$2")
-  [ "$(git --git-dir="$1" rev-parse --quiet --verify "refs/heads/$2")" != "$landed" ] || return 0
-  git --git-dir="$1" fetch --quiet --no-tags --no-write-fetch-head -- "$GIT_DIR" "$landed"
+  public=$(git --git-dir="$1" rev-parse --quiet --verify "refs/heads/$2") || public=
+  [ "$public" != "$landed" ] || return 0
+  git --git-dir="$1" rev-list --quiet --objects "$landed" --not ${public:+"$public"} 2>/dev/null ||
+    git --git-dir="$1" fetch --quiet --no-tags --no-write-fetch-head -- "$GIT_DIR" "$landed"
   (
     export GIT_DIR="$1"
     clear_locks # whoever shares holds the mirror's branches

@@ -1,0 +1,143 @@
+"""The commands about the merge queue: what is in it, handing a branch to it, its order, and when it stands still."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from hivekeeper.cli import render
+from hivekeeper.cli.here import Json, Reason, me, open_here
+from hivekeeper.commands import queue as commands
+from hivekeeper.domain.merge import HOTFIX_PRIORITY
+from hivekeeper.errors import InputError
+from hivekeeper.git.mirror import check_git
+from hivekeeper.git.remote import get_branch
+from hivekeeper.keeper.lease import find_living_holder
+from hivekeeper.store import queries
+from hivekeeper.views import queue as views
+from hivekeeper.views.tasks import get_task
+
+queue_app = typer.Typer(no_args_is_help=True, help="What is on its way to the integration branch.")
+
+Repo = Annotated[str | None, typer.Argument(help="Which repository; without it all of them.")]
+Priority = Annotated[int, typer.Option("--to", help="The highest goes first; a plan's task has that of its plan.")]
+_FACTS = (
+    "branch", "commit", "base", "candidate", "tree", "resolved", "priority", "tier", "round", "failed_run", "flakes"
+)  # fmt: skip
+
+
+@queue_app.command("ls")
+def queue_ls(
+    *,
+    repo: Annotated[str | None, typer.Option(help="Only of this repository.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="What has landed or was refused too.")] = False,
+    json: Json = False,
+) -> None:
+    """List the merge queue in the order it lands, and how conflicts were settled."""
+    with open_here().ledger.read() as connection:
+        repos = views.get_repos(connection, repo) if repo is not None else queries.list_repos(connection)
+        view = views.show_queue(connection, repos, ended=all_)
+    render.print_json(view) if json else _print_queue(view)
+
+
+def _print_queue(view: Mapping[str, Any]) -> None:
+    for repo in view["repos"]:
+        because = f": {repo['why']}" if repo["why"] else ""
+        advice = f". To go on: hive queue resume {repo['repo']}" if repo["state"] in ("paused", "stopped") else ""
+        typer.echo(render.clean(f"{repo['repo']}: {repo['state']}{because}{advice}"))
+        for row in (row for row in view["entries"] if row["repo"] == repo["repo"]):  # no table: it would cut names
+            about = ", ".join(filter(None, (row["tier"], row["since"][:19])))
+            typer.echo(render.clean(f"{row['position'] or '–':>4}  {row['task']}  {row['doing']}  ({about})"))
+    if not view["entries"]:
+        typer.echo("Nothing is in the merge queue.")
+    if tiers := [{**tier, "time": render.say_duration(tier["seconds"])} for tier in view["tiers"] if tier["used"]]:
+        render.print_table(tiers, {"tier": "Tier", "used": "Used", "landed": "Landed", "time": "Time of its runs"})
+
+
+@queue_app.command("show")
+def queue_show(task: str, *, json: Json = False) -> None:
+    """Show one entry: what it is made of, how it was verified, and what was refused before and why."""
+    hive = open_here()
+    with hive.ledger.read() as connection:
+        view = views.show_entry(connection, get_task(connection, task))
+        (repo,) = views.get_repos(connection, view["repo"])
+    view["look"] = views.say_look(repo, view["commit"], str(hive.places.mirror(repo.name)))
+    render.print_json(view) if json else _print_entry(view)
+
+
+def _print_entry(view: Mapping[str, Any]) -> None:
+    place = f"number {view['position']} of {view['repo']}" if view["position"] else view["repo"]
+    lines = [f"{view['task']} (attempt {view['attempt']}, {place}): {view['doing']}"]
+    lines += [f"  {name:10} {view[name]}" for name in _FACTS if view[name]]
+    lines += [f"  {run['kind']:10} {run['ending'] or 'under way'} ({run['run']})" for run in view["gate_runs"]]
+    lines += [f"  attempt {each['attempt']}  {each['doing']} ({each['commit'][:10]})" for each in view["earlier"]]
+    for message in view["rework_requests"][-1:]:
+        lines += [f"After attempt {message['attempt']} the hive asked for this:"]
+        for name, value in message["body"].items():
+            said = "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+            lines += [f"  {name}:", *(f"    {line}" for line in said.splitlines())]
+    for line in (*lines, f"To see what it changes: {view['look']}"):
+        typer.echo(render.clean(line))
+
+
+@queue_app.command("submit")
+def queue_submit(
+    branch: str,
+    *,
+    repo: Annotated[str | None, typer.Option(help="Which repository it is in, if there are several.")] = None,
+    priority: Annotated[bool, typer.Option("--priority", help="A hotfix: it goes to the head of the queue.")] = False,
+    json: Json = False,
+) -> None:
+    """Hand a branch made by hand to the queue, as it is now."""
+    check_git()
+    hive = open_here()
+    with hive.ledger.read() as connection:
+        chosen, *others = views.get_repos(connection, repo)
+        kept = find_living_holder(connection) is not None
+    if others:
+        names = ", ".join(each.name for each in (chosen, *others))
+        raise InputError(f"In which repository is '{branch}'?", advice=f"Say it with --repo: there are {names}.")
+    commit = get_branch(chosen.path, branch)
+    with hive.ledger.write(me()) as tx:
+        done = commands.submit_branch(tx, chosen, branch, commit, is_hotfix=priority, why="hive queue submit")
+    advice = " Nobody keeps this hive; type: hive up" if done.added and not kept else ""
+    render.print_json(asdict(done)) if json else typer.echo(render.clean(f"{done.said}{advice}"))
+
+
+@queue_app.command("prioritize")
+def queue_prioritize(task: str, to: Priority = HOTFIX_PRIORITY, reason: Reason = "") -> None:
+    """Move what waits in the queue to its head, or to another place."""
+    with open_here().ledger.write(me()) as tx:
+        row = get_task(tx.connection, task)
+        done = commands.prioritize_entry(tx, row, to, why=reason)
+    typer.echo(f"{row.key} has priority {to} in the queue{'' if done else ' already'}.")
+
+
+@queue_app.command("approve")
+def queue_approve(task: str, reason: Reason = "") -> None:
+    """Let a change land that waits for a person, if it passes."""
+    with open_here().ledger.write(me()) as tx:
+        row = get_task(tx.connection, task)
+        done = commands.approve_entry(tx, row, why=reason)
+    typer.echo(f"{row.key} is approved{'' if done else ' already'}: it lands when it passes.")
+
+
+@queue_app.command("pause")
+def queue_pause(repo: Repo = None, reason: Reason = "") -> None:
+    """Let nothing more land for now; workers go on."""
+    _tell_repos(repo, reason, commands.pause_queue, "is paused: nothing lands", "was paused already")
+
+
+@queue_app.command("resume")
+def queue_resume(repo: Repo = None, reason: Reason = "") -> None:
+    """Have a paused or stopped queue go on; what was verified is verified again."""
+    done = "goes on; what was verified before is verified again"
+    _tell_repos(repo, reason, commands.resume_queue, done, "was going on already")
+
+
+def _tell_repos(name: str | None, why: str, wish: Callable[..., bool], done: str, known: str) -> None:
+    with open_here().ledger.write(me()) as tx:
+        told = [(repo.name, wish(tx, repo, why=why)) for repo in views.get_repos(tx.connection, name)]
+    for repo, is_new in told:
+        typer.echo(f"The queue of {repo} {done if is_new else known}.")

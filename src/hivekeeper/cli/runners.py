@@ -1,0 +1,199 @@
+"""The commands about agent programs: which are here, trying one out, what they cost, and what they may spend."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hivekeeper.cli import render
+from hivekeeper.cli.here import Json, Reason, me, open_here
+from hivekeeper.clock import to_seconds
+from hivekeeper.commands import sessions as commands
+from hivekeeper.commands.trust import trust_configuration
+from hivekeeper.commands.work import make_environment, make_rooms, write_prompt
+from hivekeeper.domain.budget import DAY, MICRO, Cap
+from hivekeeper.domain.report import Report
+from hivekeeper.domain.run import Order
+from hivekeeper.domain.runner import Runner
+from hivekeeper.errors import InputError, UnavailableError
+from hivekeeper.keeper.keeper import Hive, find_hive_walls
+from hivekeeper.runners import make_reader
+from hivekeeper.runners.reading import Lines
+from hivekeeper.runs.trial import Tried, try_out
+from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.sandbox.walls import Rooms
+from hivekeeper.store import queries
+from hivekeeper.views import runners as views
+from hivekeeper.views.queue import get_repos
+from hivekeeper.views.tasks import get_task
+
+runner_app = typer.Typer(no_args_is_help=True, help="The agent programs that take prompts.")
+budget_app = typer.Typer(no_args_is_help=True, help="What may be spent.")
+
+_TRIAL = "This is a trial. Use no tool and change nothing. Answer with the single word: ready\n"
+_VERSION_S, _TRIAL_S = 20.0, 180.0
+_LONGEST_VERSION = 60
+
+
+@runner_app.command("ls")
+def runner_ls(*, json: Json = False) -> None:
+    """List the runners: what is installed, in which version, signed in or not, held up or not."""
+    hive = open_here()
+    with hive.ledger.read() as connection:
+        rows = views.list_runners(connection, hive.settings.runners, now=hive.ledger.clock.now())
+    for row in rows:
+        row["version"] = _ask_version(row["path"]) if row["path"] else None
+    if json:
+        render.print_json(rows)
+        return
+    for row in rows:
+        here = f"{row['version'] or 'here'}, {_say_sign_in(row)}" if row["path"] else "not installed"
+        typer.echo(render.clean(f"{row['runner']:<10} {here}"))
+        if row["held"]:
+            typer.echo(render.clean(f"           held up by {row['held']}"))
+
+
+def _say_sign_in(row: Mapping[str, Any]) -> str:
+    return f"signed in by {row['sign_in']}" if row["sign_in"] else "no sign-in to be seen"
+
+
+def _ask_version(path: str) -> str | None:
+    with tempfile.TemporaryDirectory(prefix="hive-version-") as home:  # it may write where it likes, not at home
+        done = try_out((path, "--version"), home, {"HOME": home, "TMPDIR": home}, at_most_s=_VERSION_S)
+    lines = [line.strip() for line in done.output.decode("utf-8", "replace").splitlines() if line.strip()]
+    return render.clean(lines[-1])[:_LONGEST_VERSION] if lines and done.status == 0 else None
+
+
+@runner_app.command("test")
+def runner_test(name: str, *, json: Json = False) -> None:
+    """Give a runner one line to answer, inside the walls and with the sign-in that its workers would have."""
+    hive = open_here()
+    hive.settings.check_runner(name)
+    runner = hive.settings.runners.get(name)
+    if runner is None or shutil.which(runner.program) is None:
+        program = runner.program if runner else name
+        raise UnavailableError(
+            f"'{program}' is not on the PATH.", advice="Install it, or name it: [runners.NAME] command"
+        )
+    if not json:
+        typer.echo(f"Asking {name} for one word …")
+    tried, report = _try_runner(hive, runner)
+    view = {
+        "runner": name,
+        "outcome": report.outcome.value,
+        "words": report.words,
+        "session": report.session,
+        "tokens_in": report.usage.tokens_in,
+        "tokens_out": report.usage.tokens_out,
+        "money": report.usage.microusd / MICRO,
+        "seconds": round(tried.took_s, 1),
+        "exit_status": tried.status,
+    }
+    if json:
+        render.print_json(view)
+    else:
+        used = f"{view['tokens_in']:,} tokens in, {view['tokens_out']:,} out, {view['seconds']} s"
+        typer.echo(render.clean(f"{name}: {report.outcome.words}{': ' if report.words else ''}{report.words} ({used})"))
+    if report.outcome.value != "done":
+        raise typer.Exit(1)
+
+
+def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
+    places, now = hive.places, to_seconds(hive.ledger.clock.now())
+    for left in places.hive.glob("trial-*"):  # of one that was killed: there are sign-in files in it
+        if now - left.stat().st_mtime > 2 * _TRIAL_S:
+            shutil.rmtree(left, ignore_errors=True)
+    room = Path(tempfile.mkdtemp(prefix="trial-", dir=places.hive))
+    try:
+        for part in ("work", "home", "tmp"):
+            (room / part).mkdir()
+        prompt = str(write_prompt(places, _TRIAL))
+        environment = make_environment(places, room, HIVE_PROMPT=prompt)
+        rooms = make_rooms(places, room, prompt)
+        order = Order(f"_trials/{room.name}", "ask", (), str(room / "work"), environment, {}, rooms)
+        order = commands.order_session(order, runner)
+        allowed = Rooms(*(tuple((order.rooms or {})[name]) for name in ("write", "read", "hide")))
+        walls = find_hive_walls(hive, read_boot_id())
+        argv = walls.enclose(order.argv, order.directory, allowed, order.environment)
+        tried = try_out(argv, order.directory, commands.find_environment(order), at_most_s=_TRIAL_S)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    reader, lines = make_reader(runner), Lines()
+    for line in (*lines.feed(tried.output), *lines.end()):
+        reader.take(line)
+    return tried, reader.report(tried.status, tried.ended_by, must_act=False)
+
+
+@runner_app.command("resume")
+def runner_resume(name: str, reason: Reason = "") -> None:
+    """Let a runner's tasks go on: it is signed in again, or a limit has passed sooner than it said."""
+    hive = open_here()
+    hive.settings.check_runner(name)
+    with hive.ledger.write(me()) as tx:
+        lifted = commands.lift_hold(tx, "runner", name, why=reason or "a person says it works")
+    typer.echo(f"{name} goes on." if lifted else f"Nothing holds {name} up.")
+
+
+@runner_app.command("trust")
+def runner_trust(repo: str, reason: Reason = "") -> None:
+    """Trust the agent configuration that a repository ships as it is now."""
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
+        [found] = get_repos(tx.connection, repo)
+        files = trust_configuration(tx, hive.places, found, why=reason)
+    named = f": {', '.join(files)}" if files else ", which is none"
+    typer.echo(render.clean(f"The agent configuration of {repo} is trusted as it is now{named}."))
+
+
+def costs(
+    *,
+    since: Annotated[str, typer.Option(help="Only since this moment: 2026-11-15, or the beginning of a time.")] = "",
+    json: Json = False,
+) -> None:
+    """Show what agent programs have used, by task, agent, runner and convoy."""
+    with open_here().ledger.read() as connection:
+        view = views.show_costs(connection, since=since)
+    if json:
+        render.print_json(view)
+        return
+    if not view["sessions"]:
+        typer.echo("No agent program has run yet.")
+        return
+    typer.echo(f"{view['sessions']} sessions: {_say_usage(view)}")
+    for way in ("convoy", "runner", "agent", "task"):
+        typer.echo(f"By {way}")
+        for row in view[f"by_{way}"]:
+            typer.echo(render.clean(f"  {row[way]:<32} {_say_usage(row)}"))
+
+
+def _say_usage(row: Mapping[str, Any]) -> str:
+    money = f"${row['money']:,.4f}, " if row["money"] else ""
+    return f"{money}{row['tokens_in']:,} tokens in, {row['tokens_out']:,} out"
+
+
+@budget_app.command("raise")
+def budget_raise(
+    name: Annotated[str, typer.Argument(metavar="TASK|CONVOY|today", help="Whose budget.")],
+    *,
+    money: Annotated[float | None, typer.Option(min=0.01, help="Dollars in all, not in addition.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Tokens in all, not in addition.")] = None,
+    reason: Reason = "",
+) -> None:
+    """Say what a task, a convoy or a day may cost in all; what was parked for it goes on."""
+    if money is None and tokens is None:
+        raise InputError("Say how much: --money DOLLARS, --tokens N, or both.")
+    cap = Cap(tokens, None if money is None else round(money * MICRO))
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
+        convoy = queries.find_convoy(tx.connection, name)
+        if name == DAY:
+            scope, key = "day", DAY
+        elif convoy is not None:
+            scope, key = "convoy", convoy.name
+        else:
+            scope, key = "task", get_task(tx.connection, name).key
+        commands.raise_budget(tx, scope, key, cap, why=reason)
+    typer.echo(f"{scope.capitalize()} {key} may use {cap.describe()} in all.")

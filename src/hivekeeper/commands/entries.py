@@ -1,0 +1,192 @@
+"""What an entry of a merge queue is made of, and what is to be said about it: in its commit, and when it is refused."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hivekeeper.clock import to_seconds
+from hivekeeper.commands import merges as commands
+from hivekeeper.domain import merge as m
+from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.gate import Gate, could_not_run
+from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.states import AttemptState, MergeState
+from hivekeeper.git.candidate import LARGEST_SHOWN, Change, Clash
+from hivekeeper.git.mirror import Mirror
+from hivekeeper.places import Places
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import Transaction
+
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry and everything that belongs to it."""
+
+    row: MergeRow
+    task: TaskRow
+    attempt: AttemptRow
+    repo: RepoRow
+    runs: Sequence[RunRow]
+
+    @property
+    def gate(self) -> Gate:
+        """What its candidates must pass."""
+        return Gate(self.repo, self.task.verify)
+
+    @property
+    def agent(self) -> str:
+        """Who made it."""
+        return self.task.author or f"worker {self.attempt.worker}"
+
+
+def load_entries(connection: Connection) -> Iterator[Entry]:
+    """Load the merge queues in order."""
+    rows = queries.list_open_merges(connection)
+    if not rows:
+        return
+    attempts = {(attempt.task, attempt.number): (attempt, task)
+                for attempt, task in queries.list_open_attempts(connection, AttemptState.SUBMITTED)}  # fmt: skip
+    runs = queries.list_runs_of_open_attempts(connection, AttemptState.SUBMITTED)
+    repos = {repo.name: repo for repo in queries.list_repos(connection)}
+    made_again = queries.list_repos_made_again(connection)
+    for row in rows:
+        attempt, task = attempts[row.task, row.attempt]
+        if row.repo in made_again and "remakes" not in task.get_details() and row.state is not MergeState.LANDING:
+            row = replace(row, held="what landed before it is made again first")  # noqa: PLW2901 - held for this pass
+        yield Entry(row, task, attempt, repos[row.repo], runs.get((row.task, row.attempt), []))
+
+
+def describe_change(mirror: Mirror, entry: Entry) -> Change:
+    """Say what an entry's commit is to say."""
+    row, task = entry.row, entry.task
+    at = f"@{int(to_seconds(row.queued_at))} +0000"
+    if "remakes" in task.get_details():
+        before = f"{row.commit_id}^"
+        message = mirror.list_subjects(before, row.commit_id, ())
+        named = re.findall(r"^Hive-Change: ([0-9a-f]{40})$", message, re.MULTILINE)
+        author, landed_as = mirror.find_author(row.commit_id), named[-1] if named else None
+        return Change(row.commit_id, row.resolved, f"{message}\n", author, at, mirror.find_commit(before), landed_as)
+    title = task.title or (task.command.strip() or task.id).splitlines()[0]
+    verified = " && ".join(command.replace("\n", "; ") for command in entry.gate.commands) or "no gate"
+    if task.branch is None:
+        author = f"{entry.agent} <{entry.agent.replace(' ', '-')}@localhost>"
+    else:
+        author = mirror.find_author(row.commit_id)
+    trailers = {
+        "Hive-Task": task.id,
+        "Hive-Convoy": task.convoy,
+        "Hive-Agent": author.rpartition(" <")[0],
+        "Hive-Attempt": str(entry.attempt.number),
+        "Hive-Change": row.commit_id,
+        "Hive-Verified": verified,
+    }
+    lines = "\n".join(f"{name}: {value}" for name, value in trailers.items())
+    return Change(row.commit_id, row.resolved, f"{task.id}: {title[:120]}\n\n{lines}\n", author, at)
+
+
+def refuse_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> None:
+    """Refuse what failed alone, twice: its next worker is told what was said, and how to see it."""
+    said = output[-m.LONGEST_OUTPUT :]
+    commands_ = " && ".join(entry.gate.commands)
+    body = {"output": said, "reproduce": f"git merge origin/{entry.repo.branch} && {commands_}", "run": run.id}
+    what = "could not be run" if could_not_run(run) else "did not pass"
+    _refuse(tx, entry, f"its gate {what}, twice: {describe_ending(run)}", body, is_conflict=False)
+
+
+def refuse_clash(tx: Transaction, entry: Entry, mirror: Mirror, clash: Clash, why: str) -> None:
+    """Refuse what conflicts with what has landed: its next worker is told where, and what the change was."""
+    names = ", ".join(clash.paths[:MOST_NAMED]) + (" …" if len(clash.paths) > MOST_NAMED else "")
+    fork = mirror.find_merge_base(entry.row.commit_id, "HEAD") or entry.row.commit_id
+    body = {
+        "hunks": clash.hunks,
+        "diff": mirror.diff(fork, entry.row.commit_id)[:LARGEST_SHOWN],
+        "reproduce": f"git merge origin/{entry.repo.branch}",
+    }
+    because = f" ({why})" if why else ""
+    _refuse(tx, entry, f"it conflicts with what landed before it in {names}{because}", body, is_conflict=True)
+
+
+def refuse_empty(tx: Transaction, entry: Entry) -> None:
+    """Refuse what changes nothing."""
+    _refuse(tx, entry, "everything it changes is on the integration branch already", {}, is_conflict=False)
+
+
+def refuse_strays(tx: Transaction, entry: Entry, path: str) -> None:
+    """Refuse what would land more than it is."""
+    why = f"merging it would change {path}, which it did not change itself"
+    _refuse(tx, entry, why, {}, is_conflict=True)
+
+
+def refuse_tired(tx: Transaction, entry: Entry) -> None:
+    """Refuse what has come to nothing too often."""
+    why = f"it has not landed in {entry.row.round} tries: {entry.row.reason}"
+    _refuse(tx, entry, why, {}, is_conflict=False)
+
+
+def _refuse(tx: Transaction, entry: Entry, why: str, body: dict[str, Any], *, is_conflict: bool) -> None:
+    earlier = [
+        str(message.get_body().get("mode"))
+        for number in range(1, entry.attempt.number)
+        for message in queries.list_messages(tx.connection, entry.task.key, number)
+        if message.kind == m.REWORK_REQUEST
+    ]
+    if by_hand := entry.task.get_details().get("by_hand"):
+        why = f"{why}; to bring it in by hand, in a clone: {by_hand}"
+    mode = m.choose_mode(entry.task, earlier, is_conflict=is_conflict)
+    said = {name: as_text(value) for name, value in body.items()}
+    commands.reject(tx, entry.row, entry.task, entry.attempt, why=as_text(why), body={"mode": mode, **said})
+
+
+def as_text(said: str) -> str:
+    """Write bytes that are no UTF-8, in names or files, in a way that can be kept."""
+    return said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def tell_hotfix(tx: Transaction, places: Places, entry: Entry, changed: Sequence[str]) -> None:
+    """Tell everybody who works on the repository of a hotfix, and who must rebase because of it."""
+    for attempt, task in queries.list_open_attempts(tx.connection, AttemptState.WORKING):
+        if task.repo == entry.repo.name and task.branch is None:
+            work = places.sandbox(task.key, attempt.number) / "work"
+            touched = _list_touched(places, entry, work, changed)
+            body = {
+                "commit": entry.row.candidate,
+                "paths": list(map(as_text, changed)),
+                "touched": list(map(as_text, touched)),
+                "must_rebase": bool(touched),
+            }
+            commands.send(tx, m.PRIORITY_MERGE, task.key, attempt.number, body)
+
+
+def _list_touched(places: Places, entry: Entry, work: Path, changed: Sequence[str]) -> list[str]:
+    """List the paths of a hotfix that a worker has changed: its file is not as it was before the hotfix."""
+    mirror = Mirror(places.mirror(entry.repo.name))
+    return [path for path in changed if mirror.hash_file(work / path) != mirror.find_object(f"{entry.row.base}:{path}")]
+
+
+def describe_conflict(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt: str, ours: str) -> str:
+    """Say to whoever settles a conflict what both sides want."""
+    fork = mirror.find_merge_base(ours, entry.row.commit_id) or ours
+    landed = mirror.list_subjects(fork, ours, paths)
+    return "\n\n".join(
+        (
+            "# Settle a merge conflict",
+            f"These files hold conflict markers (ours, base, theirs): {', '.join(map(shlex.quote, paths))}.",
+            "Edit exactly these, here, so that what both sides wanted holds, and leave no marker.",
+            f"## Ours: what has landed\n\n{landed}",
+            f"## Theirs: what is to land\n\n{entry.task.title}\n\n{prompt or entry.task.command}",
+            f"## The change\n\n```\n{mirror.diff(fork, entry.row.commit_id)[:LARGEST_SHOWN]}\n```",
+        )
+    )
+
+
+def read_noted(run: RunRow) -> tuple[str, str, tuple[str, ...]]:
+    """Read what a run that settles a conflict was told: our side, the tree with the markers, and where they are."""
+    noted = json.loads(run.environment)
+    return noted["HIVE_OURS"], noted["HIVE_TREE"], tuple(noted["HIVE_CONFLICTS"].split("\n"))

@@ -1,0 +1,68 @@
+"""What had landed when somebody else moved the person's branch: it is queued again, to land on what is there now."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from shlex import join
+
+from hivekeeper.commands.plans import to_event
+from hivekeeper.commands.queue import list_queues, open_queue
+from hivekeeper.domain.merge import HOTFIX_PRIORITY
+from hivekeeper.domain.plan import TaskSpec
+from hivekeeper.domain.rows import ConvoyRow, RepoRow
+from hivekeeper.domain.states import MergeState
+from hivekeeper.git.mirror import LandedChange, Mirror, list_refs
+from hivekeeper.git.orders import REPLACED
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import Transaction
+
+PRIORITY = HOTFIX_PRIORITY - 1
+
+
+def make_again(tx: Transaction, mirror: Mirror, repo: RepoRow, integration: str) -> int:
+    """Queue what landed and is not on the integration branch any more, in its order and once; tell how many.
+
+    The ledger's own integration branch says whether there is any: it is what it was until the fetch is noted. What a
+    person took out of their branch by force comes back too: what is done is undone by reverting its commit.
+    """
+    if repo.integration is None or mirror.is_ancestor(repo.integration, integration):
+        return 0
+    kept = list_refs(mirror.path, REPLACED).values()
+    heads = [head for head in kept if mirror.is_ancestor(repo.integration, head)] or [repo.integration]
+    landed = {change.commit: change for head in heads for change in mirror.list_landed(integration, head)}
+    taken = {change.change for head in heads for change in mirror.list_landed(head, integration)}  # by another id
+    queues = list_queues(tx)
+    known = _list_known(tx, repo, queues)
+    new = [each for each in landed.values() if each.commit not in known and each.change not in taken - {""}]
+    originals = {each.task: queries.find_task(tx.connection, each.task) for each in new}
+    new = [each for each in new if (task := originals[each.task]) is None or task.repo == repo.name]
+    if new:
+        why = f"{repo.branch} of {repo.path} was moved by somebody else"
+        convoy = open_queue(tx, queues, why)
+        for change in new:
+            original = originals[change.task]
+            _queue(tx, mirror, repo, convoy, change, original.verify if original else None, why)
+    return len(new)
+
+
+def _list_known(tx: Transaction, repo: RepoRow, queues: Sequence[ConvoyRow]) -> set[str]:
+    """List the commits that were queued again before, and those not yet seen to land, which is tried again."""
+    tasks = (task for queue in queues for task in queries.list_tasks_of_convoy(tx.connection, queue.name))
+    details = (task.get_details() for task in tasks if task.repo == repo.name)
+    entries = queries.list_open_merges(tx.connection)
+    landing = {str(entry.candidate) for entry in entries if entry.state is MergeState.LANDING}
+    return landing | {said["commit"] for said in details if "remakes" in said}
+
+
+def _queue(  # noqa: PLR0913, PLR0917 - what a task consists of
+    tx: Transaction, mirror: Mirror, repo: RepoRow, convoy: str, change: LandedChange, verify: str | None, why: str
+) -> None:
+    task_id = f"remake-{change.commit[:10]}"
+    spec = TaskSpec(task_id, repo=repo.name, title=change.subject, verify=verify, priority=PRIORITY)
+    fetch = join(("git", "fetch", str(mirror.path), change.commit))
+    details = {
+        "branch": f"what landed as {change.commit[:10]}",
+        "commit": change.commit,
+        "remakes": change.task,
+        "by_hand": f"{fetch} && git cherry-pick FETCH_HEAD",
+    }
+    tx.record(replace(to_event(convoy, spec), details=details), why=why)

@@ -1,0 +1,177 @@
+"""Sessions of agent programs: what is started, what they are told, and what holds them up."""
+
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hivekeeper.clock import to_seconds, to_text
+from hivekeeper.domain import budget as b
+from hivekeeper.domain import events as e
+from hivekeeper.domain.report import Usage
+from hivekeeper.domain.rows import AttemptRow, BudgetRow, HoldRow, MessageRow, RunRow, TaskRow
+from hivekeeper.domain.run import Order
+from hivekeeper.domain.runner import Reach, Runner
+from hivekeeper.domain.session import Hold
+from hivekeeper.domain.states import RunState
+from hivekeeper.errors import InputError
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import Transaction
+
+SOON_S = 5.0
+MOST_BELIEVED = 3
+MOST_CHANGED = 50
+_SESSIONS = uuid.UUID("6f1e9c1e-8f5c-5c35-9e0a-5e1f3a1d7b52")
+
+
+def order_session(order: Order, runner: Runner, session: str = "", *, resume: bool = False) -> Order:
+    """Have an order start an agent program: its argv, what it is given of the person's, which conversation it is."""
+    if runner.chooses_session and not resume:
+        session = str(uuid.uuid5(_SESSIONS, order.run))
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib raises for a user nobody gave a home
+    signed = [home / path[2:] if path.startswith("~/") else Path(path) for path in runner.sign_in]
+    rooms = order.rooms or {}
+    given = {**rooms, "read": [*rooms["read"], *(str(path) for path in signed if path.is_file())]}
+    return replace(
+        order,
+        argv=runner.make_argv(session, resume=resume),
+        environment={**order.environment, **runner.environment, "HIVE_HOME": str(home)},
+        rooms={**given, "inherit": list(runner.inherit)},
+        runner=runner.name if runner.speaks else None,
+        session=session or None,
+    )
+
+
+def find_environment(order: Order) -> dict[str, str]:
+    """Find what an order's command is given: what it says, and what of ours it names."""
+    names = (order.rooms or {}).get("inherit", ())
+    return {**{name: os.environ[name] for name in names if name in os.environ}, **order.environment}
+
+
+def describe_resumption(told: Sequence[MessageRow]) -> str:
+    """Say to a session that goes on what has come meanwhile."""
+    messages = [str(message.get_body()["text"]) for message in told]
+    if not messages:
+        return "You were cut off by a limit of the model's service. Go on with your task exactly where you stopped.\n"
+    said = "\n\n".join(messages)
+    return (
+        f"You were interrupted because a message has come for you:\n\n{said}\n\nTake it in, and go on with your task.\n"
+    )
+
+
+def describe_told(told: Sequence[MessageRow]) -> str:
+    """Say to a fresh session what the ones before it were told."""
+    said = "\n\n".join(str(message.get_body()["text"]) for message in told)
+    return f"# What else you are told\n\n{said}\n"
+
+
+def describe_so_far(last: RunRow, changed: Sequence[str]) -> str:
+    """Say to a fresh session what the one before it has done."""
+    words = [
+        "# What was done so far",
+        (
+            "Somebody began this task before you, here in this directory, and had to stop. What they made is here, in "
+            "the files and in git's log. Look at it first (git status, git log), keep what is good, go on from there."
+        ),
+    ]
+    if changed:
+        names = "\n".join(f"- {path}" for path in changed[:MOST_CHANGED])
+        words.append(f"They changed:\n\n{names}" + ("\n- …" if len(changed) > MOST_CHANGED else ""))
+    if last.words and last.ended_well:
+        words.append(f"Their last words: {last.words}")
+    return "\n\n".join(words) + "\n"
+
+
+def park_attempt(tx: Transaction, attempt: AttemptRow, *, why: str) -> None:
+    """Record that an attempt waits, and its worker is free."""
+    tx.record(e.AttemptParked(attempt.task, attempt.number), why=why)
+
+
+def resume_attempt(tx: Transaction, attempt: AttemptRow) -> None:
+    """Record that a parked attempt goes on."""
+    tx.record(e.AttemptResumed(attempt.task, attempt.number))
+
+
+def place_hold(tx: Transaction, hold: Hold, *, why: str, retry_at: str | None = None) -> None:
+    """Record that something is held up: until the moment that was told, or else for a while, or for a person."""
+    now = to_seconds(tx.now)
+    until = None if hold.in_s is None else to_text(now + hold.in_s)
+    if retry_at is not None and until is not None and to_seconds(retry_at) > now + SOON_S:
+        # Who names a moment again and again that does not hold is believed no more.
+        until = retry_at if hold.strikes < MOST_BELIEVED else max(until, retry_at)
+    tx.record(e.HoldPlaced(hold.scope, hold.name, hold.cause, until, hold.strikes), why=why)
+
+
+def lift_hold(tx: Transaction, scope: str, name: str, *, why: str = "") -> bool:
+    """Record that something may go on; False when nothing held it up."""
+    held = _find_hold(tx.connection, scope, name)
+    if held is None or held.lifted:
+        return False
+    tx.record(e.HoldLifted(scope, name), why=why)
+    return True
+
+
+def _find_hold(connection: Connection, scope: str, name: str) -> HoldRow | None:
+    return next((row for row in queries.list_holds(connection) if (row.scope, row.name) == (scope, name)), None)
+
+
+def raise_budget(tx: Transaction, scope: str, name: str, cap: b.Cap, *, why: str = "") -> None:
+    """Record what a person allows, of a day for that day; what waited for it goes on."""
+    key = tx.now[:10] if scope == "day" else name
+    tx.record(e.BudgetRaised(scope, key, cap.tokens, cap.microusd), why=why)
+    lift_hold(tx, scope, name, why=why or "its budget was raised")
+
+
+def tell_worker(tx: Transaction, attempt: AttemptRow, runner: Runner | None, text: str) -> None:
+    """Record a message to a session under way; refused where no way leads to it."""
+    runs = queries.list_runs_of_attempt(tx.connection, attempt.task, attempt.number)
+    if not any(run.kind == "agent" and run.state is RunState.RUNNING for run in runs):
+        what = f"Worker {attempt.worker} has no agent running for {attempt.task} just now."
+        raise InputError(what, advice="See what it does: hive worker ls")
+    if runner is None or runner.reach is Reach.NONE:
+        who = f"'{runner.name}'" if runner else "A command"
+        what = f"{who} cannot be told anything while it works."
+        raise InputError(what, advice=f"End it, and say it in the task: hive worker kill {attempt.task}")
+    tx.record(e.WorkerTold(f"{attempt.task}.{attempt.number}.{tx.head.seq + 1}", attempt.task, attempt.number, text))
+
+
+class Purse:
+    """What may be spent: caps, and what was spent, counted once a pass; `live` is what open runs have used so far."""
+
+    def __init__(self, connection: Connection, day: b.Cap, live: dict[str, Usage] | None = None, *, now: str) -> None:
+        self._connection, self._day, self._live, self._now = connection, day, live or {}, now
+        self._raised: list[BudgetRow] = queries.list_budgets(connection)
+        self._used: dict[tuple[str, str], Usage] = {}
+
+    def find_reached(self, task: TaskRow) -> tuple[Hold, str] | None:
+        """Find the first budget of a task that is used up, as what to hold up, and why."""
+        convoy = queries.find_convoy(self._connection, task.convoy)
+        assert convoy is not None
+        for scope, name, cap in b.list_caps(task, convoy, self._day, self._raised, self._now[:10]):
+            if (cap.tokens, cap.microusd) != (None, None) and cap.is_reached(self._count(scope, name)):
+                in_s = 86_400.0 - to_seconds(self._now) % 86_400.0 if scope == "day" else None
+                whose = {"task": "its", "convoy": f"convoy {name}'s", "day": "the day's"}[scope]
+                return Hold(scope, name, "budget", in_s, 1), f"{whose} budget of {cap.describe()} is spent"
+        return None
+
+    def _count(self, scope: str, name: str) -> Usage:
+        if (scope, name) not in self._used:
+            if scope == "day":
+                used = queries.sum_usage_since(self._connection, self._now[:10])
+            elif scope == "convoy":
+                used = queries.sum_usage_of_convoy(self._connection, name)
+            else:
+                used = queries.sum_usage_of_task(self._connection, name)
+            for key, spent in self._live.items():
+                used += spent if scope == "day" or key == name or key.startswith(f"{name}/") else Usage()
+            self._used[scope, name] = used
+        return self._used[scope, name]
+
+
+def price(runner: Runner, used: Usage) -> Usage:
+    """Say what tokens cost where the program does not, by the prices of its runner: dollars a million."""
+    if used.microusd or not (runner.price_in or runner.price_out):
+        return used
+    return replace(used, microusd=round(used.tokens_in * runner.price_in + used.tokens_out * runner.price_out))

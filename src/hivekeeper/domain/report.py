@@ -1,0 +1,80 @@
+"""How an agent program's session really ended: read from its own last words, never from its exit code."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How a session ended. DONE is the program's own word; the repository has the last one."""
+
+    DONE = "done"
+    EMPTY = "empty"
+    REFUSED = "refused"
+    RATE_LIMITED = "rate-limited"
+    QUOTA = "quota"
+    AUTH = "auth"
+    CONTEXT_LIMIT = "context-limit"
+    SERVER_ERROR = "server-error"
+    CRASHED = "crashed"
+    KILLED = "killed"
+
+    @property
+    def words(self) -> str:
+        """Say it in a sentence about the program."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Outcome.DONE: "it says that it is done",
+    Outcome.EMPTY: "it ended without a word or a deed",
+    Outcome.REFUSED: "the model's service refused",
+    Outcome.RATE_LIMITED: "it was rate limited",
+    Outcome.QUOTA: "its quota is used up",
+    Outcome.AUTH: "it is not signed in",
+    Outcome.CONTEXT_LIMIT: "its conversation grew too long for the model",
+    Outcome.SERVER_ERROR: "the model's service failed",
+    Outcome.CRASHED: "it crashed",
+    Outcome.KILLED: "it was stopped",
+}
+
+ENDED_WELL = (Outcome.DONE,)
+LIMITED = (Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.AUTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a session used; money is in millionths of a dollar, so that sums are exact."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    microusd: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All of them."""
+        return self.tokens_in + self.tokens_out
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        """Take away what was counted before; never below nothing."""
+        left = (self.tokens_in - other.tokens_in, self.tokens_out - other.tokens_out, self.microusd - other.microusd)
+        return Usage(*(max(0, amount) for amount in left))
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.tokens_in + other.tokens_in, self.tokens_out + other.tokens_out, self.microusd + other.microusd
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a session came to. `words` are its last, or the error's.
+
+    `retry_s` is after how long to try again, `retry_epoch` when, if it said so.
+    """
+
+    outcome: Outcome
+    words: str = ""
+    session: str = ""
+    usage: Usage = Usage()
+    retry_s: float | None = None
+    retry_epoch: float | None = None

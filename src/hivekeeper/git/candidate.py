@@ -1,0 +1,188 @@
+"""Making the commit that is to land: the change merged onto another commit, without a check-out.
+
+What git calls a conflict is settled by rules where they are sure. Everything here is made of objects that nothing
+points to, so it may be repeated or given up at any moment.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hivekeeper.domain import rules
+from hivekeeper.git.mirror import Conflict, Mirror, Version
+
+Versions = Mapping[int, Version]
+_FILES = ("100644", "100755")
+_HUNK = re.compile(r"^<{7} .*?^>{7} [^\n]*", re.DOTALL | re.MULTILINE)
+LARGEST_SHOWN = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to land: `commit` as it was handed in, `resolved` where a conflict of it was settled by a run.
+
+    `base` is what it changes where that is not simply where histories part; `landed_as` is the change whose name it
+    bears once it has landed, where that is not its own.
+    """
+
+    commit: str
+    resolved: str | None
+    message: str
+    author: str
+    at: str
+    base: str | None = None
+    landed_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A commit ready to be verified; `changed` are the paths that the change itself changes."""
+
+    base: str
+    commit: str
+    tree: str
+    tier: str
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """The change cannot be merged: `tree` has the markers, in `paths`; `hunks` shows them."""
+
+    tree: str
+    paths: tuple[str, ...]
+    are_files: bool
+    hunks: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Everything it changes is there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strays:
+    """The merge would change what the change itself did not: this must never be, and never lands."""
+
+    paths: tuple[str, ...]
+
+
+Made = Candidate | Clash | Nothing | Strays
+
+
+def make_candidate(mirror: Mirror, onto: str, change: Change, remembered: Callable[[str], str | None]) -> Made:
+    """Merge a change onto a commit, as a commit with one parent."""
+    before = mirror.open_tree(onto)
+    ours, theirs, tier = onto, change.resolved or change.commit, "clean"
+    if change.base and not change.resolved:
+        ours, theirs = _make_sides(mirror, change.base, (onto, change.commit), change.at)
+    merged = mirror.merge(ours, theirs)
+    adds_nothing = isinstance(merged, Conflict) or merged.tree == before
+    if adds_nothing and (landed := mirror.find_landed(onto, change.landed_as or change.commit)):
+        # The landing was not seen to its end, or an older ledger was put back: it does not land again.
+        return Candidate(landed.parent, landed.commit, mirror.get_tree(landed.commit), tier)
+    if isinstance(merged, Conflict):
+        made = _settle(mirror, merged, remembered)
+        if isinstance(made, Clash):
+            return made
+        tree, tier = made
+    elif adds_nothing:
+        return Nothing()
+    else:
+        tree = merged.tree
+    changed = mirror.list_brought(ours, theirs) or ()
+    if strays := _find_strays(mirror, ours, theirs, tree, changed):
+        return Strays(strays)
+    commit = mirror.commit_tree(tree, (onto,), change.message, change.at, change.author)
+    return Candidate(onto, commit, tree, tier, changed)
+
+
+def _make_sides(mirror: Mirror, base: str, sides: tuple[str, str], at: str) -> tuple[str, str]:
+    """Have both sides part at a base of our choice: git 2.38 merges from where histories part and from nowhere else."""
+    fork = mirror.commit_tree(mirror.get_tree(base), (), "base\n", at)
+    ours, theirs = (mirror.commit_tree(mirror.get_tree(side), (fork,), "side\n", at) for side in sides)
+    return ours, theirs
+
+
+def _settle(mirror: Mirror, conflict: Conflict, remembered: Callable[[str], str | None]) -> tuple[str, str] | Clash:
+    """Settle what rules can, file by file; the rest is a clash."""
+    settled: dict[str, tuple[str, str]] = {}
+    left: list[str] = []
+    used: set[str] = set()
+    hunks: list[str] = []
+    for path, versions in conflict.versions.items():
+        text = mirror.read_blob(f"{conflict.tree}:{path}") if _is_file(versions) else ""
+        by_rule = rules.settle_file(read_sides(mirror, path, versions), text, remembered) if text else None
+        if by_rule is None:
+            left.append(path)
+            hunks.append(f"--- {path}\n{_show_hunks(text)}" if text else f"--- {path} (no common file)")
+        else:
+            settled[path] = (_find_mode(versions), by_rule.text)
+            used.update(by_rule.by)
+    tree = mirror.replace_files(conflict.tree, settled) if settled else conflict.tree
+    if left:
+        # Names that no environment can carry are for a person.
+        are_files = all(_is_file(conflict.versions[path]) and _is_text(path) and "\n" not in path for path in left)
+        return Clash(tree, tuple(left), are_files, "\n".join(hunks)[:LARGEST_SHOWN])
+    return tree, "memory" if "memory" in used else "rules"
+
+
+def read_sides(mirror: Mirror, path: str, versions: Versions) -> rules.Sides:
+    """Read the three versions of a file."""
+    base, ours, theirs = (mirror.read_blob(versions[n].blob) if n in versions else None for n in (1, 2, 3))
+    return rules.Sides(path, base, ours, theirs)
+
+
+def _is_text(text: str) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for character in text)
+
+
+def _show_hunks(text: str) -> str:
+    return "\n".join(_HUNK.findall(text))
+
+
+def _is_file(versions: Versions) -> bool:
+    """Tell whether both sides have a file there, of one mode."""
+    modes = {versions[number].mode for number in (2, 3) if number in versions}
+    return 2 in versions and 3 in versions and len(modes) == 1 and modes.issubset(_FILES)  # noqa: PLR2004 - the sides
+
+
+def _find_mode(versions: Versions) -> str:
+    return str(versions[2].mode)
+
+
+def _find_strays(mirror: Mirror, onto: str, theirs: str, tree: str, changed: Sequence[str]) -> tuple[str, ...]:
+    """Find paths that the merge changes and the change does not; what was called otherwise meanwhile is the same."""
+    strays = set(mirror.list_changed(onto, tree)) - set(changed)
+    if strays and (fork := mirror.find_merge_base(onto, theirs)):
+        strays -= {new for old, new in mirror.list_renames(fork, onto).items() if old in changed}
+    return tuple(sorted(strays))
+
+
+def learn(mirror: Mirror, resolved: str) -> dict[str, str]:
+    """Learn from a merge that settled a conflict how each of its hunks was settled."""
+    parents = mirror.list_parents(resolved)
+    conflict = mirror.merge(*parents)
+    learned: dict[str, str] = {}
+    if isinstance(conflict, Conflict):
+        for path, versions in conflict.versions.items():
+            if _is_file(versions) and mirror.find_object(f"{resolved}:{path}"):
+                text, result = mirror.read_blob(f"{conflict.tree}:{path}"), mirror.read_blob(f"{resolved}:{path}")
+                learned.update(rules.learn_hunks(path, text, result) if _is_text(text + result) else {})
+    return learned
+
+
+def check_settled(mirror: Mirror, resolved: str, tree: str, paths: Sequence[str]) -> str | list[str]:
+    """Check how a clash was settled: say what is wrong with it, or list the lines of either side that it lacks."""
+    if strays := set(mirror.list_changed(tree, resolved)) - set(paths):
+        return f"it changed {min(strays)}, which was no part of the conflict"
+    lost: list[str] = []
+    conflict = mirror.merge(*mirror.list_parents(resolved))
+    for path in paths:
+        result = mirror.read_blob(f"{resolved}:{path}") if mirror.find_object(f"{resolved}:{path}") else ""
+        if rules.has_markers(result):
+            return f"{path} still has conflict markers"
+        if isinstance(conflict, Conflict) and path in conflict.versions and _is_file(conflict.versions[path]):
+            sides = read_sides(mirror, path, conflict.versions[path])
+            lost += (f"{path}: {line}" for line in rules.list_lost_lines(sides, result))
+    return lost

@@ -1,0 +1,210 @@
+"""The meter: reads what agent programs say of themselves, and ends those that have used what they may.
+
+Rules:
+1. What a program says is read as it comes, in bounded memory, and forgotten but for a report. A new keeper reads it
+   again from the beginning.
+2. Once a run has ended and all of it was read, its report is recorded, once; nobody judges it before.
+3. What is used counts while it is being used: at a cap the run is ended and what the cap belongs to is held up.
+4. A program that waits long for a usage limit is ended too: its worker is of use to others meanwhile.
+5. Whoever has been told something is ended between two turns, to go on with what it was told.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.commands import runs as commands
+from hivekeeper.commands.sessions import Purse, lift_hold, place_hold, price
+from hivekeeper.domain import events as e
+from hivekeeper.domain.budget import NO_CAP, Cap
+from hivekeeper.domain.report import Outcome, Report, Usage
+from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
+from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.session import TOLD, Hold
+from hivekeeper.domain.states import RunState
+from hivekeeper.loops import Counts, is_end_of
+from hivekeeper.runners import make_reader
+from hivekeeper.runners.reading import Lines, Reader
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+
+CHUNK = 1 << 20
+METERED = ("agent", "resolve")
+Act = Callable[[Transaction], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`patience_s`: how long a program may wait for a limit; `turn_s`: how long a message waits for a turn's end."""
+
+    runners: Mapping[str, Runner] = field(default_factory=dict)
+    day: Cap = NO_CAP
+    interval_s: float = 5.0
+    patience_s: float = 60.0
+    turn_s: float = 60.0
+    most_bytes: int = 32 << 20  # of one run in one pass
+
+
+@dataclass(slots=True)
+class Track:
+    """One run as far as it was read; `limited_at` is since when it has waited for a limit, `turns` when it was told."""
+
+    reader: Reader
+    lines: Lines = field(default_factory=Lines)
+    offset: int = 0
+    limited_at: float | None = None
+    turns: int | None = None
+
+
+class Meter:
+    """Reads and counts."""
+
+    name = "meter"
+    rest_s = 0.2
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        authority: ByKeeper,
+        open_output: Callable[[str], BinaryIO | None],
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self.interval_s = settings.interval_s
+        self._ledger = ledger
+        self._authority = authority
+        self._open_output = open_output
+        self._clock = clock
+        self._settings = settings
+        self._tracks: dict[str, Track] = {}
+
+    def hears(self, body: e.Body) -> bool:
+        return isinstance(body, e.WorkerTold) or is_end_of(body, *METERED)
+
+    def run_once(self) -> Counts:
+        """Read on, record the reports of what has ended, end what must not go on."""
+        with self._ledger.read() as connection:
+            rows = queries.list_unread_runs(connection)
+            self._tracks = {row.id: self._tracks.get(row.id) or self._track(row) for row in rows}
+            whole = {row.id: self._read(row) for row in rows}  # the rows are older than what is read
+            ended = [row for row in rows if not row.is_open and whole[row.id]]
+            acts = [act for row in ended for act in self._report(connection, row)]
+            running = [row for row in rows if row.state is RunState.RUNNING and row.kill_requested_at is None]
+            acts += self._hold_to_budget(connection, running)
+            acts += [act for row in running for act in self._end_waiting(connection, row)]
+        if acts:
+            with self._ledger.write(self._authority) as tx:
+                for act in acts:
+                    act(tx)
+        left = sum(not done for done in whole.values())
+        return {"recorded": len(acts), "unread": left} if acts or left else {}
+
+    def _track(self, row: RunRow) -> Track:
+        return Track(make_reader(self._get_runner(row)))
+
+    def _get_runner(self, row: RunRow) -> Runner:
+        known = self._settings.runners.get(str(row.runner))
+        return known or Runner(str(row.runner), "")  # one that hive.toml has no more is read like any command
+
+    def _read(self, row: RunRow) -> bool:
+        """Read what a run has said since; tell whether that is all there is."""
+        track = self._tracks[row.id]
+        file = self._open_output(row.id)
+        if file is None:
+            return True
+        with file:
+            file.seek(track.offset)
+            for _ in range(math.ceil(self._settings.most_bytes / CHUNK)):
+                words = file.read(CHUNK)
+                track.offset += len(words)
+                for line in track.lines.feed(words):
+                    track.reader.take(line)
+                if len(words) < CHUNK:
+                    return True
+        return False
+
+    def _report(self, connection: Connection, row: RunRow) -> Sequence[Act]:
+        track, runner = self._tracks[row.id], self._get_runner(row)
+        for line in track.lines.end():
+            track.reader.take(line)
+        ended_by = row.ended_by if row.state is RunState.EXITED else None
+        if ended_by == "killed" and row.kill_cause == LIMIT:
+            ended_by = LIMIT
+        # Who goes on may find that all was done before it was cut off: the tree decides.
+        must_act = row.kind == "agent" and row.id.endswith(".agent")
+        report = track.reader.report(row.exit_status, ended_by, must_act=must_act)
+        session = row.session if runner.chooses_session else report.session
+        used = report.usage
+        if track.reader.tells_totals and session:
+            before = queries.list_runs_of_attempt(connection, str(row.task), row.attempt or 0)
+            counted = (Usage(r.tokens_in, r.tokens_out) for r in before if r.session == session and r.id != row.id)
+            used -= sum(counted, Usage())
+        used = price(runner, used)
+        told = Report(report.outcome, report.words, session or "", used, report.retry_s, report.retry_epoch)
+        acts: list[Act] = [lambda tx: commands.note_report(tx, row, told)]
+        if report.outcome is Outcome.DONE:
+            acts.append(lambda tx: _note_works(tx, row))
+        return acts
+
+    def _hold_to_budget(self, connection: Connection, running: Sequence[RunRow]) -> list[Act]:
+        live: dict[str, Usage] = {}
+        for row in running:
+            used = price(self._get_runner(row), self._tracks[row.id].reader.usage)
+            live[str(row.task)] = live.get(str(row.task), Usage()) + used
+        purse, acts = Purse(connection, self._settings.day, live, now=self._clock.now()), list[Act]()
+        for row in running:
+            task = queries.find_task(connection, str(row.task))
+            if task is not None and (reached := purse.find_reached(task)):
+                acts.append(_end_spent(row, *reached))
+        return acts
+
+    def _end_waiting(self, connection: Connection, row: RunRow) -> Sequence[Act]:
+        track, now = self._tracks[row.id], self._clock.monotonic()
+        if track.reader.limited is None:
+            track.limited_at = None
+        elif track.limited_at is None:
+            track.limited_at = now
+        limit = track.reader.limited
+        if limit is not None and track.limited_at is not None:
+            waited_s, patience_s = now - track.limited_at, self._settings.patience_s
+            if waited_s > patience_s or (limit.retry_s or 0.0) > patience_s:
+                return (lambda tx: commands.request_kill(tx, row, f"it waits for a limit: {limit.words}", LIMIT),)
+        if self._is_told(connection, row, track):
+            return (lambda tx: commands.request_kill(tx, row, "a message has come for it", MESSAGE),)
+        return ()
+
+    def _is_told(self, connection: Connection, row: RunRow, track: Track) -> bool:
+        """Tell whether a message has come for a session that has just ended a turn, or has not for long."""
+        if row.kind != "agent":
+            return False
+        messages = queries.list_messages(connection, str(row.task), row.attempt or 0)
+        told = [m.sent_at for m in messages if m.kind == TOLD and m.sent_at > row.intended_at]
+        if not told:
+            return False
+        if track.turns is None:
+            track.turns = track.reader.turns
+        waited_s = to_seconds(self._clock.now()) - to_seconds(told[0])
+        return track.reader.turns > track.turns or waited_s > self._settings.turn_s
+
+
+def _note_works(tx: Transaction, row: RunRow) -> None:
+    """Take note that a runner works again, if this session began after it was held up."""
+    held = [h for h in queries.list_holds(tx.connection) if (h.scope, h.name) == ("runner", row.runner)]
+    if held and row.intended_at > held[0].placed_at:
+        lift_hold(tx, "runner", str(row.runner), why="it works again")
+
+
+def _end_spent(row: RunRow, hold: Hold, why: str) -> Act:
+    def end(tx: Transaction) -> None:
+        if commands.request_kill(tx, row, why, BUDGET):
+            held = next(
+                (h for h in queries.list_holds(tx.connection) if (h.scope, h.name) == (hold.scope, hold.name)), None
+            )
+            if held is None or not held.holds(tx.now):
+                place_hold(tx, hold, why=why)
+
+    return end

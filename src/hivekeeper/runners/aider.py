@@ -1,0 +1,59 @@
+"""Aider: plain text, no session, commits by itself; what it says of tokens and errors is in sentences."""
+
+import re
+
+from hivekeeper.domain.report import Usage
+from hivekeeper.domain.runner import PromptBy, Runner
+from hivekeeper.runners.reading import Reader
+
+_FLAGS = (
+    "--yes-always --no-show-model-warnings --no-check-update --analytics-disable --no-pretty --no-stream "
+    "--no-gitignore --no-show-release-notes"
+)
+RUNNER = Runner(
+    name="aider",
+    command=f"aider {_FLAGS} {{args}} --message-file {{prompt}}",
+    prompt=PromptBy.FILE,
+    inherit=(
+        "OPENAI_API_KEY",
+        "OPENAI_API_BASE",
+        "ANTHROPIC_API_KEY",
+        "GEMINI_API_KEY",
+        "OPENROUTER_API_KEY",
+        "AIDER_MODEL",
+    ),
+    sign_in=("~/.aider.conf.yml",),
+    output="aider",
+    log=".aider.chat.history.md",
+    configuration=(".aider.conf.yml", ".aider.model.settings.yml", ".env"),
+)
+_NUMBER = r"(\d{1,12}(?:\.\d{1,12})?)"
+_TOKENS = re.compile(rf"Tokens: {_NUMBER}(k?) sent(?:, [\d.]+k? cache \w+)*, {_NUMBER}(k?) received")
+_COST = re.compile(rf"Cost: \${_NUMBER} message")
+_ERROR = re.compile(r"litellm\.\w*Error|has hit a token limit!|The API provider|Unable to (?:connect|find)")
+_DEED = re.compile(r"Applied edit to|^Commit [0-9a-f]{7}")
+
+
+class AiderReader(Reader):
+    """Reads Aider."""
+
+    def take_text(self, text: str) -> None:
+        if found := _TOKENS.search(text):
+            self.finished = True
+            self.turns += 1
+            self.go_on()
+            sent, received = (round(float(found[n]) * (1000 if found[n + 1] else 1)) for n in (1, 3))
+            cost = _COST.search(text)
+            self.usage += Usage(sent, received, round(float(cost[1]) * 1e6) if cost else 0)
+        elif _ERROR.search(text):
+            (self.wait_for_limit if "Retrying in" in text else self.fail)(text)
+        elif _DEED.search(text):
+            self.acted = True
+        elif text.startswith("Retrying in") and self.problem:
+            self.wait_for_limit(f"{self.problem.words} {text}")
+        elif text.strip() and self.problem is None:
+            self.said = f"{self.said}\n{text}"[-4000:]
+
+    def take(self, line: bytes) -> None:
+        """Take note of a line: none of them is JSON, whatever an edit holds."""
+        self.take_text(line.decode("utf-8", "replace"))

@@ -1,0 +1,62 @@
+"""Codex: `codex exec --json`; its own sandbox cannot commit, so it is bypassed inside the hive's walls."""
+
+from typing import Any
+
+from hivekeeper.domain.report import Usage
+from hivekeeper.domain.runner import Mcp, McpBy, PromptBy, Reach, Runner
+from hivekeeper.runners.reading import Reader, as_number, as_text, at
+
+_FLAGS = "--json --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check"
+RUNNER = Runner(
+    name="codex",
+    command=f"codex exec {_FLAGS} {{args}} -",
+    resume=f"codex exec resume {{session}} {_FLAGS} {{args}} -",
+    fork="codex exec fork {session}",
+    prompt=PromptBy.STDIN,
+    inherit=("OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"),
+    sign_in=("~/.codex/auth.json", "~/.codex/config.toml"),
+    output="codex",
+    reach=Reach.INTERRUPT,
+    mcp=Mcp(McpBy.FLAG, "-c mcp_servers.{name}.command={command} -c mcp_servers.{name}.args={args}"),
+    log=".codex/sessions/*/*/*/rollout-*-{session}.jsonl",
+    configuration=(".codex/*",),
+)
+_DEEDS = ("command_execution", "file_change", "mcp_tool_call", "web_search")
+
+
+class CodexReader(Reader):
+    """Reads Codex."""
+
+    tells_totals = True
+
+    def take_event(self, event: dict[str, Any]) -> None:
+        match event.get("type"):
+            case "thread.started":
+                self.name(event.get("thread_id"))
+            case "item.completed":
+                self._take_item(event.get("item"))
+            case "error":
+                words = as_text(event.get("message"))
+                # "Reconnecting... 3/5 (why)" is no end yet.
+                (self.wait_for_limit if words.startswith("Reconnecting") else self.fail)(words)
+            case "turn.completed":
+                self.go_on()
+                self.finished = True
+                sent = at(event, "usage", "input_tokens"), at(event, "usage", "output_tokens")
+                self.usage = Usage(*map(as_number, sent))
+            case "turn.failed":
+                self.finished = True
+                self.fail(at(event, "error", "message"))
+
+    def _take_item(self, item: object) -> None:
+        match item:
+            case {"type": "agent_message", "text": str(text)}:
+                self.say(text)
+            case {"type": str(kind)} if kind in _DEEDS:
+                self.acted = True
+                self.turns += 1
+                self.go_on()
+
+    def take_text(self, text: str) -> None:
+        if not self.finished and text.startswith(("Error:", "ERROR", "error:")):
+            self.fail(text)

@@ -1,0 +1,108 @@
+"""Runners: which are here, signed in, held up; and what everything has cost."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hivekeeper.domain.budget import MICRO
+from hivekeeper.domain.report import Usage
+from hivekeeper.domain.rows import HoldRow
+from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.states import AttemptState
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+
+_WAYS = ("task", "agent", "runner", "convoy")
+_ADDRESSES = ("_URL", "_HOST", "_PATH", "_MODEL", "_PROVIDER", "_BASE", "_PROJECT", "_OFFLINE")
+
+
+def list_runners(connection: Connection, runners: Mapping[str, Runner], *, now: str) -> list[dict[str, Any]]:
+    """List the runners a prompt may be given to: is it here, is it signed in as far as can be seen, is it held up."""
+    holds = {hold.name: hold for hold in queries.list_holds(connection) if hold.scope == "runner" and hold.holds(now)}
+    return [
+        {
+            "runner": name,
+            "program": runner.program,
+            "path": shutil.which(runner.program),
+            "sign_in": find_sign_in(runner),
+            "resumes": runner.can_resume,
+            "reach": runner.reach.value,
+            "mcp": runner.mcp.by.value,
+            "read_by": runner.output or ("signs" if runner.signs else "exit code"),
+            "held": _describe_hold(holds[name]) if name in holds else None,
+        }
+        for name, runner in runners.items()
+    ]
+
+
+def find_sign_in(runner: Runner) -> str | None:
+    """Find how a program is signed in, as far as can be seen from outside; None where nothing can."""
+    keys = [name for name in runner.inherit if not name.endswith(_ADDRESSES) and os.environ.get(name)]
+    if keys:
+        return f"${keys[0]}"
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib raises for a user nobody gave a home
+    files = (path for path in runner.sign_in if (home / path[2:] if path.startswith("~/") else Path(path)).is_file())
+    return next(files, None)
+
+
+def _describe_hold(hold: HoldRow) -> str:
+    until = f" until {hold.until[:19]}Z" if hold.until else ""
+    return f"{hold.cause}{until}: {hold.why}"
+
+
+def list_hold_needs(connection: Connection, *, now: str) -> Iterator[dict[str, str]]:
+    """List what is held up until a person does something, each with the command; who is not signed in comes first."""
+    holds = [hold for hold in queries.list_holds(connection) if hold.holds(now)]
+    for hold in sorted(holds, key=lambda hold: hold.cause != "auth"):
+        match hold.scope, hold.cause:
+            case "runner", "auth":
+                what = f"{hold.name} is not signed in, and its tasks wait: {hold.why}"
+                yield {"what": what, "type": f"hive runner resume {hold.name}  (once it is)"}
+            case scope, "budget":
+                name = "today" if scope == "day" else hold.name
+                what = f"{scope} {hold.name} is parked: {hold.why}." if scope != "day" else f"Prompts wait: {hold.why}."
+                yield {"what": what, "type": f"hive budget raise {name} --money DOLLARS  (or --tokens)"}
+            case "repo", "configuration":
+                what = f"Prompts on {hold.name} wait: {hold.why}."
+                yield {"what": what, "type": f"hive runner trust {hold.name}"}
+
+
+def list_waits(connection: Connection, *, now: str) -> list[dict[str, Any]]:
+    """List what waits for a limit to pass by itself."""
+    parked = [attempt.task for attempt, _ in queries.list_open_attempts(connection, AttemptState.PARKED)]
+    holds = [hold for hold in queries.list_holds(connection) if hold.holds(now) and hold.until]
+    shown = [{"scope": h.scope, "name": h.name, "cause": h.cause, "until": h.until, "why": h.why} for h in holds]
+    return [
+        *shown,
+        *({"scope": "attempt", "name": task, "cause": "parked", "until": None, "why": ""} for task in parked),
+    ]
+
+
+def show_costs(connection: Connection, *, since: str = "") -> dict[str, Any]:
+    """Show what agent programs used: in all, and by task, agent, runner and convoy; each way the same sum."""
+    total, sessions = Usage(), 0
+    by: dict[str, dict[str, Usage]] = {way: {} for way in _WAYS}
+    for run, agent in queries.list_paid_runs(connection, since=since):
+        used = Usage(run.tokens_in, run.tokens_out, run.microusd)
+        total, sessions = total + used, sessions + 1
+        task = run.task or ""
+        names = (task, agent or "(nobody by name)", str(run.runner), task.partition("/")[0])
+        for way, name in zip(_WAYS, names, strict=True):
+            by[way][name] = by[way].get(name, Usage()) + used
+    return {
+        "since": since or None,
+        "sessions": sessions,
+        **_show_usage(total),
+        **{f"by_{way}": _show_all(by[way].items(), way) for way in _WAYS},
+    }
+
+
+def _show_all(items: Iterable[tuple[str, Usage]], way: str) -> list[dict[str, Any]]:
+    rows = sorted(items, key=lambda item: (-item[1].microusd, -item[1].tokens, item[0]))
+    return [{way: name, **_show_usage(used)} for name, used in rows]
+
+
+def _show_usage(used: Usage) -> dict[str, Any]:
+    return {"tokens_in": used.tokens_in, "tokens_out": used.tokens_out, "money": used.microusd / MICRO}

@@ -1,0 +1,152 @@
+"""Every fault of a model's service, with every program: how the session ended is told right, whatever its exit code."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.domain.report import Outcome, Report
+from hivekeeper.domain.runner import Runner
+from hivekeeper.runners import PRESETS, make_reader
+from hivekeeper.runners.reading import Lines
+from tests.agents.conftest import need
+from tests.agents.stage import CREATE, DO_IT, PROGRAMS, Step, fail_first, fail_with, make_environment
+from tests.fakemodel.server import FakeModel
+
+AT_ONCE = 6
+PROMPT = "Please create made.txt and commit it.\n"
+
+DONE, EMPTY, REFUSED, KILLED = Outcome.DONE, Outcome.EMPTY, Outcome.REFUSED, Outcome.KILLED
+LIMITED, QUOTA, AUTH = Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.AUTH
+CONTEXT, FAILED = Outcome.CONTEXT_LIMIT, Outcome.SERVER_ERROR
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the model does, what that is, and how long the program has; where a program differs, what it is there."""
+
+    rules: list[Step]
+    is_: Outcome
+    within_s: float = 120.0
+    but: dict[str, Outcome] | None = None
+
+
+def after(first: Step) -> list[Step]:
+    return [{"when": CREATE["when"], "steps": [first, *DO_IT]}]
+
+
+SOON, ENDLESS = 16.0, "endless tool calls"
+# What a program keeps trying is ended by us: what it said last is what it was.
+CASES = {
+    "ok": Case([], DONE),
+    "429 twice, then ok": Case([fail_first(2, "429", retry_after=1)], DONE, 150.0),
+    "429 always": Case(fail_with("429", retry_after=1), LIMITED, 45.0),
+    # Codex says that it waits, and gemini gives up; the others sit there in silence.
+    "429, retry after an hour": Case(
+        fail_with("429", retry_after=3600), KILLED, 30.0, {"codex": LIMITED, "gemini": LIMITED}
+    ),
+    "quota": Case(fail_with("quota"), QUOTA, 45.0),
+    "400": Case(fail_with("400"), REFUSED),
+    "401": Case(fail_with("401"), AUTH),
+    "402": Case(fail_with("402"), QUOTA),
+    "403": Case(fail_with("403"), AUTH),
+    "404": Case(fail_with("404"), REFUSED),
+    "500 twice, then ok": Case([fail_first(2, "500")], DONE, 150.0),
+    "500 always": Case(fail_with("500"), FAILED, 45.0),
+    "529 always": Case(fail_with("529"), FAILED, 45.0),
+    "context": Case(fail_with("context"), CONTEXT),
+    "reset always": Case(fail_with("reset"), FAILED, 45.0),
+    "cut once": Case([fail_first(1, "cut")], DONE, 120.0, {"goose": FAILED, "gemini": FAILED}),
+    "hang": Case(fail_with("hang"), KILLED, SOON),
+    "stall": Case(fail_with("stall"), KILLED, SOON),
+    "empty": Case(fail_with("empty"), EMPTY),
+    "malformed": Case(fail_with("malformed"), FAILED),
+    "a web page": Case(fail_with("html"), FAILED, 120.0, {"goose": EMPTY, "pi": EMPTY}),
+    # Gemini does not tell that its answer was cut; it has done nothing, though.
+    "cut by the token limit": Case(fail_with("length"), CONTEXT, 120.0, {"gemini": REFUSED}),
+    "refusal": Case(fail_with("refusal"), REFUSED),
+    "broken arguments, then ok": Case(after({"fault": "badargs"}), DONE),
+    "unknown tool, then ok": Case(after({"fault": "unknown_tool"}), DONE),
+    # Gemini stops by itself when it has called the same thing five times, and calls that a success.
+    ENDLESS: Case(
+        [{"when": {"prompt": "create"}, "loop": True, "steps": [{"shell": "date"}]}], KILLED, 150.0, {"gemini": DONE}
+    ),
+}
+NOBODY = "nothing listens"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_whatever_the_service_does_its_end_is_told_right(program: str) -> None:
+    need(program)
+    with ThreadPoolExecutor(AT_ONCE) as several:
+        tried = {name: several.submit(try_case, PRESETS[program], case) for name, case in CASES.items()}
+        tried[NOBODY] = several.submit(try_case, PRESETS[program], Case([], FAILED, 45.0), nobody=True)
+    wrong = []
+    for name, future in tried.items():
+        report, status, has_commit = future.result()
+        case = CASES.get(name, Case([], FAILED))
+        if report.outcome is not (case.but or {}).get(program, case.is_):
+            wrong.append(f"{name}: {report.outcome} (exit code {status}): {report.words[:200]}")
+        if has_commit != (report.outcome is DONE and name != ENDLESS):
+            wrong.append(f"{name}: {report.outcome}, and the commit is {'there' if has_commit else 'not there'}")
+    assert wrong == []
+
+
+def try_case(runner: Runner, case: Case, *, nobody: bool = False) -> tuple[Report, int, bool]:
+    """Run a program on a repository with a model that behaves so; read what it said as the hive would."""
+    directory = Path(tempfile.mkdtemp(prefix=f"hive-{runner.name}-"))
+    try:
+        with FakeModel({"rules": [*case.rules, CREATE]}) as model:
+            url = "http://127.0.0.1:9" if nobody else model.url
+            environment = make_environment(directory / "home", url)
+            # Whoever never stops need not be waited for.
+            within_s = 8.0 if case.rules == CASES[ENDLESS].rules and runner.name != "gemini" else case.within_s
+            return run_program(runner, directory, environment, within_s)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_program(
+    runner: Runner, directory: Path, environment: dict[str, str], within_s: float
+) -> tuple[Report, int, bool]:
+    work, prompt, output = directory / "work", directory / "prompt", directory / "output"
+    prompt.write_text(PROMPT)
+    git = "git init -q -b main . && git commit -q --allow-empty -m first"
+    work.mkdir()
+    subprocess.run(("sh", "-c", git), cwd=work, env=environment, check=True)
+    told = {"HIVE_PROMPT": str(prompt), "HIVE_HOME": environment["HOME"], "TMPDIR": str(directory)}
+    session = "7d9f2c6e-58a5-4a35-9b63-0c5b1f6f2a11"
+    with output.open("wb") as said:
+        process = subprocess.Popen(
+            runner.make_argv(session),
+            cwd=work,
+            env={**environment, **runner.environment, **told},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        ended_by = "exit"
+        try:
+            process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            ended_by = "silence"
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    reader, lines = make_reader(runner), Lines()
+    for line in (*lines.feed(output.read_bytes()), *lines.end()):
+        reader.take(line)
+    report = reader.report(process.returncode, ended_by, must_act=True)
+    has_commit = (
+        b"create made.txt"
+        in subprocess.run(
+            ("git", "log", "--format=%s"), cwd=work, env=environment, check=True, capture_output=True
+        ).stdout
+    )
+    return report, process.returncode, has_commit
