@@ -16,8 +16,11 @@ TALLY: Counter[str] = Counter()
 LINES: list[str] = []
 
 
+def shuffle(points: Sequence[T]) -> list[T]:
+    """Bring them into the order in which they are chosen, by the printed seed."""
+    return random.Random(f"{SEED} {points[0]}").sample(points, len(points))  # noqa: S311 - a choice, not a secret
+
+
 def sample(points: Sequence[T], most: int) -> list[T]:
-    """Take all of them, or as many as fit, chosen by the printed seed."""
-    if SOAK or len(points) <= most:
-        return list(points)
-    return random.Random(f"{SEED} {points[0]}").sample(points, most)  # noqa: S311 - a choice, not a secret
+    """Take all of them, or as many as fit."""
+    return list(points) if SOAK else shuffle(points)[:most]

@@ -1,7 +1,7 @@
 """A git that can be struck: every git of a run is counted, and a chosen one is traced, killed, or made to fail.
 
-Runs find git by their PATH; a small script there counts, and hands on to the real one. A struck git takes, every other
-time, the wrapper of its run along, as the end of a whole process tree would.
+Runs find git by their PATH; a small script there counts, and hands on to the real one. A struck git dies alone, or,
+named with a `!`, takes the wrapper of its run along, as the end of a whole process tree would.
 """
 
 import contextlib
@@ -39,7 +39,6 @@ class GitShim:
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._strikes = 0
 
     @contextlib.contextmanager
     def installed(self, *, record: bool = False, strike: str = "", fault: Fault | None = None) -> Iterator[None]:
@@ -53,9 +52,8 @@ class GitShim:
         if record:
             (self._place / "all.options").write_text(f"-e trace={','.join(MUTATING)}")
         if fault is not None:
-            self._strikes += 1
-            (self._place / f"{strike}.options").write_text(" ".join(fault.inject()))
-            if self._strikes % 2:
+            (self._place / f"{strike.removesuffix('!')}.options").write_text(" ".join(fault.inject()))
+            if strike.endswith("!"):
                 (self._place / "whole-tree").touch()
         before = os.environ["PATH"]
         os.environ["PATH"] = f"{self._place / 'bin'}:{before}"

@@ -36,7 +36,7 @@ class Point:
     scenario: str
     fault: Fault
     again: Fault | None = None
-    in_git: str = ""  # which git of the act is struck, instead of the keeper: `push.1` is its first push
+    in_git: str = ""  # which git is struck, instead of the keeper: `push.1` is the first push, `push.1!` with its run
 
     def __str__(self) -> str:
         place = f"{self.scenario}/" + (f"git={self.in_git}/" if self.in_git else "") + str(self.fault)
@@ -99,7 +99,7 @@ class Slot:
         problems = ([problem] if problem else []) + self._recover(scenario)
         assert not problems, f"{name} undisturbed: {problems}"
         for git, log in self.shim.read_logs():
-            points += [Point(name, fault, in_git=git) for fault in count_points(log)]
+            points += [Point(name, fault, in_git=git + end) for fault in count_points(log) for end in ("", "!")]
         return points
 
     def list_recovery_points(self, name: str) -> list[Fault]:

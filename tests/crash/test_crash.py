@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.budget import LINES, SEED, SOAK, TALLY, sample
+from tests.crash.budget import LINES, SEED, SOAK, TALLY, shuffle
 from tests.crash.conftest import Players, need_strace
 from tests.crash.scenarios import SCENARIOS
 
@@ -15,8 +15,9 @@ from tests.crash.scenarios import SCENARIOS
 MOST_POINTS, MOST_WITH_GIT, MOST_IN_GIT = 165, 20, 10
 DOUBLES, ERRORS = 110, 90
 LEAST_POINTS = 2000
-# A point may be missed when a run takes another course under load; more than a few would be no proof.
-MOST_MISSED = 0.02
+# A point may be missed when a run takes another course under load; another one is struck in its place, so that as many
+# fire as were wanted. Where many are missed, the list of points is not that of what is played.
+MOST_MISSED = 0.1
 # What a call can truly come back with, by name; the rest can only be the last one.
 FAILURES = {
     "pwrite64": ("EIO", "ENOSPC"), "write": ("EIO", "ENOSPC"), "fdatasync": ("EIO",), "fsync": ("EIO",),
@@ -37,15 +38,17 @@ def list_bad(verdicts: list[dict[str, Any]]) -> list[str]:
     return bad
 
 
-def play(players: Players, points: list[str], what: str, ends: dict[str, Any] | None = None) -> list[str]:
-    """Play points and say what is wrong; `ends` tells, by scenario, what each task must have come to."""
-    started = time.monotonic()
-    verdicts = players.play(points)
+def play(players: Players, points: list[str], wanted: int, what: str, ends: dict[str, Any] | None = None) -> list[str]:
+    """Play points in their order until so many have fired; `ends` tells what the tasks of a scenario must come to."""
+    started, verdicts, fired = time.monotonic(), list[dict[str, Any]](), 0
+    while fired < wanted and len(verdicts) < len(points):
+        verdicts += players.play(points[len(verdicts) :][: wanted - fired])
+        fired = sum(verdict.get("fired", True) for verdict in verdicts)
     missed = [verdict["point"] for verdict in verdicts if not verdict.get("fired", True)]
-    TALLY[what] += len(verdicts) - len(missed)
+    TALLY[what] += fired
     TALLY["points that were missed"] += len(missed)
     TALLY[f"{what}, seconds"] += round(time.monotonic() - started)
-    assert len(missed) <= max(2, MOST_MISSED * len(points)), missed
+    assert len(missed) <= max(2, MOST_MISSED * len(verdicts)), missed
     for verdict in verdicts:
         expected = (ends or {}).get(verdict["point"].partition("/")[0], verdict.get("states"))
         if verdict.get("states") != expected and not verdict.get("violations"):
@@ -60,10 +63,11 @@ def test_killed_at_any_point_it_is_recovered_whole(players: Players, name: str) 
     # The keeper's death costs nobody anything: runs go on. The death of a wrapper, or of git, may cost an attempt.
     ends = {} if scenario.by_git or not scenario.is_sure else {name: answer["states"]}
     most = MOST_IN_GIT if scenario.by_git else MOST_WITH_GIT if scenario.with_git else MOST_POINTS
-    points = sample(listed, most)
-    chosen = "" if len(points) == len(listed) else f" (of {len(listed)}, seed {SEED})"
-    bad = play(players, points, "crash points", ends)
-    LINES.append(f"  {name}: {len(points)} points{chosen}, {len(bad)} wrong")
+    points = shuffle(listed)
+    wanted = len(points) if SOAK else min(most, len(points))
+    chosen = "" if wanted == len(listed) else f" (of {len(listed)}, seed {SEED})"
+    bad = play(players, points, wanted, "crash points", ends)
+    LINES.append(f"  {name}: {wanted} points{chosen}, {len(bad)} wrong")
     assert bad == []
 
 
@@ -75,6 +79,7 @@ def test_enough_points_were_struck() -> None:
 def test_killed_again_while_it_is_recovered_it_is_still_whole(players: Players) -> None:
     chance = random.Random(SEED)  # noqa: S311 - a choice, not a secret
     pairs: list[str] = []
+    spare: list[str] = []
     ends: dict[str, Any] = {}
     for name, scenario in SCENARIOS.items():
         if not scenario.by_git:
@@ -83,17 +88,16 @@ def test_killed_again_while_it_is_recovered_it_is_still_whole(players: Players) 
             ends |= {name: answer["states"]} if scenario.is_sure else {}
             each = len(first) if SOAK else DOUBLES // sum(not s.by_git for s in SCENARIOS.values())
             # The earlier half of the recovery: whatever the first kill left to do, it comes so far.
-            pairs += [
-                f"{chance.choice(first)}/{chance.choice(second[: max(1, len(second) // 2)])}" for _ in range(each)
-            ]
-    assert play(players, pairs, "double crashes", ends) == []
+            early = second[: max(1, len(second) // 2)]
+            pairs += [f"{chance.choice(first)}/{chance.choice(early)}" for _ in range(each)]
+            spare.append(f"{chance.choice(first)}/{chance.choice(early)}")
+    assert play(players, pairs + spare, len(pairs), "double crashes", ends) == []
 
 
 def test_calls_that_fail_do_no_harm(players: Players) -> None:
-    chance = random.Random(SEED + 1)  # noqa: S311 - a choice, not a secret
     points = []
     for name in SCENARIOS:
         for point in players.list_points(name)["points"]:
             call = point.rpartition("/")[2].partition(":")[0]
             points += [f"{point}:{error}{lasting}" for error in FAILURES.get(call, ()) for lasting in ("", "+")]
-    assert play(players, points if SOAK else chance.sample(points, ERRORS), "failing calls") == []
+    assert play(players, shuffle(points), len(points) if SOAK else ERRORS, "failing calls") == []

@@ -26,6 +26,7 @@ from pathlib import Path
 _DIRECTORY = "directory"
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
 _LONGEST_NAME = 120
+_LAST_OF_GIT = 129  # what git ends with itself; above it a shell tells of signals
 _Changes = dict[Path, tuple[bytes, bytes]]  # the modes a path had and has
 
 
@@ -94,7 +95,10 @@ class Checkout:
             self._move_branch(old, new)
             self._sync()
         finally:
-            self.settle()
+            try:
+                self.settle()
+            except subprocess.CalledProcessError:  # a git was killed: not left half way for that till the next try
+                self.settle()
 
     def settle(self) -> None:
         """End what was begun: forward once the branch has moved, else back. Nothing of ours is left behind."""
@@ -213,7 +217,9 @@ class Checkout:
         """Move the branch; where git moved it and then failed over a log beside it, it has moved."""
         try:
             self._git("update-ref", "-m", "hive: forward to what landed", self._ref, new, old)
-        except subprocess.CalledProcessError:
+        except subprocess.CalledProcessError as failed:
+            if _was_killed(failed):  # and its locks are nobody's; one that failed removed its own
+                self._clear_locks()
             if self._find("rev-parse", "--verify", self._ref) != new:
                 raise
 
@@ -273,7 +279,7 @@ class Checkout:
         return RefusedError(Refusal.LOCKED, f"{self._lock} is there: a git is at work in it, or was killed")
 
     def _clear_locks(self) -> None:
-        """Remove what git left locked when it was killed with us: with the index held, nobody else moves the branch."""
+        """Remove what a killed git of ours left locked: with the index held, nobody else moves the branch."""
         common = Path(self._ask("rev-parse", "--path-format=absolute", "--git-common-dir"))
         for lock in (self._git_dir / "HEAD.lock", common / f"{self._ref}.lock"):
             if lock.exists() and lock.stat().st_mtime >= self._marker.stat().st_mtime:
@@ -286,16 +292,24 @@ class Checkout:
         return os.fsdecode(self._git(*arguments)).removesuffix("\n")
 
     def _find(self, *arguments: str) -> str | None:
-        """Ask what may have no answer."""
-        with suppress(subprocess.CalledProcessError):
+        """Ask what may have no answer; that of a git which was killed is not known, and no answer is one."""
+        try:
             return self._ask(*arguments)
-        return None
+        except subprocess.CalledProcessError as failed:
+            if _was_killed(failed):
+                raise
+            return None
 
     def _git(self, *arguments: str, index: Path | None = None, words: bytes = b"") -> bytes:
         argv = ("git", "-C", str(self._top), "-c", "core.fsmonitor=false", *arguments)
         env = {**os.environ, "GIT_INDEX_FILE": str(index)} if index else None
         done = subprocess.run(argv, input=words, env=env, pass_fds=self._inherited, capture_output=True, check=True)  # noqa: S603 - argv is ours
         return done.stdout
+
+
+def _was_killed(failed: subprocess.CalledProcessError) -> bool:
+    """Tell whether git was killed, here or below a script in its place."""
+    return not 0 <= failed.returncode <= _LAST_OF_GIT
 
 
 def _look(path: Path) -> str | None:
