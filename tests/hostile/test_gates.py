@@ -288,6 +288,47 @@ def test_a_branch_that_edits_what_the_gate_runs_through_a_link_waits_for_a_perso
     assert line.landed() == []
 
 
+def link_configuration(line: Line) -> None:
+    """Ship agent configuration by links: a directory, and one more link on the way to it."""
+    line.repository.path.joinpath("shared", "agents").mkdir(parents=True)
+    line.repository.path.joinpath("tools").symlink_to("shared")
+    line.repository.path.joinpath(".claude").symlink_to("tools/agents")
+    line.repository.path.joinpath(".mcp.json").symlink_to("servers.txt")
+    line.repository.commit({"servers.txt": "{}\n", "shared/agents/settings.json": "{}\n"}, "configuration")
+
+
+@pytest.mark.parametrize(
+    "path", ["servers.txt", "shared/agents/settings.json", "shared/agents/hooks/more.json", ".claude", "tools"]
+)
+def test_a_branch_that_changes_what_agent_programs_obey_through_links_waits_for_a_person(line: Line, path: str) -> None:
+    link_configuration(line)
+    line.know()
+    if (line.repository.path / path).is_symlink():
+        line.branch("evil", {path: None})
+    else:
+        line.branch("evil", {path: "evil\n"})
+    line.branch("good", {"good": ""})
+    line.line_up("evil", "good")
+    line.settle("good")
+    assert line.entry("evil").held == f"it changes {path}, which agent programs obey"
+    with line.hive.ledger.write(ME) as tx:
+        assert queue.approve_entry(tx, line.of("evil"))
+    line.settle("evil")
+    assert line.landed() == ["good", "evil"]
+    assert len(line.events(e.RepoPinned)) == 2, "what a person let through is trusted"
+
+
+def test_a_link_that_leads_out_of_the_repository_or_in_circles_is_pinned_as_it_is(line: Line) -> None:
+    line.repository.path.joinpath(".claude").symlink_to("../../somewhere")
+    line.repository.path.joinpath(".mcp.json").symlink_to("around")
+    line.repository.path.joinpath("around").symlink_to(".mcp.json")
+    line.repository.commit({}, "links")
+    line.know()
+    (pinned,) = line.events(e.RepoPinned)
+    assert isinstance(pinned.body, e.RepoPinned)
+    assert sorted(pinned.body.files) == [".claude", ".mcp.json", "around"]
+
+
 NO_REPO = RepoRow("app", "/app", "main", None, RepoState.READY, 1, None, None, None, None, 0, None, None)
 
 

@@ -53,7 +53,9 @@ def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[
             began = make_run("agent", f"agent-{number}")
             runs.append(end(began, fate, runner, number, now))
         now += 1
-        facts = s.Facts(task, attempt, runs, list(holds.values()), (), RUNNERS, to_text(now), BOOTS[0])
+        facts = s.Facts(
+            task, attempt, runs, list(holds.values()), (), dict.fromkeys(RUNNERS, True), to_text(now), BOOTS[0]
+        )
         match s.decide_session(facts):
             case s.Over():
                 return
@@ -88,5 +90,5 @@ def test_a_persons_kill_is_the_end_and_one_for_a_message_or_a_budget_is_not() ->
     attempt = AttemptRow("c/a-1", 1, "c", 1, 1, "PRESENT", AttemptState.WORKING, "", AT, None, None)
     for cause in CAUSES:
         run = replace(end(make_run("agent", "agent"), Outcome.KILLED, "claude", 0, to_seconds(AT)), kill_cause=cause)
-        step = s.decide_session(s.Facts(task, attempt, [run], (), (), RUNNERS, AT, BOOTS[0]))
+        step = s.decide_session(s.Facts(task, attempt, [run], (), (), dict.fromkeys(RUNNERS, True), AT, BOOTS[0]))
         assert step == (s.Over() if cause == PERSON else s.Again("claude", "s", resume=True)), cause

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from hivekeeper.commands.sessions import lift_hold, raise_budget
+from hivekeeper.commands.sessions import lift_hold, raise_budget, tell_worker
 from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import HoldRow, RunRow
-from hivekeeper.domain.runner import PromptBy, Runner
-from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
+from hivekeeper.domain.runner import PromptBy, Reach, Runner
+from hivekeeper.domain.states import AttemptState, ConvoyState, RunState, TaskState
 from hivekeeper.store import queries
 from hivekeeper.views.runners import show_costs
 from hivekeeper.views.status import show_status
@@ -51,14 +51,19 @@ WORK = f"echo $HIVE_TASK > $HIVE_TASK.txt; {done()}"
 
 @pytest.fixture
 def hire(stage: Stage) -> Callable[..., None]:
-    def hiring(day: Cap | None = None, **programs: str) -> None:
+    def hiring(day: Cap | None = None, resolver: str | None = None, **programs: str) -> None:
         runners = {
             name: Runner(
-                name, script, PromptBy.STDIN, resume=f"echo {{session}} >> $HOME/resumed\n{script}", output="codex"
+                name,
+                script,
+                PromptBy.STDIN,
+                resume=f"echo {{session}} >> $HOME/resumed\n{script}",
+                output="codex",
+                reach=Reach.INTERRUPT,
             )
             for name, script in programs.items()
         }
-        settings = replace(stage.hive.settings, runners=runners, day=day or Cap())
+        settings = replace(stage.hive.settings, runners=runners, resolver=resolver, day=day or Cap())
         stage.hive = replace(stage.hive, settings=settings)
 
     return hiring
@@ -278,3 +283,76 @@ def test_a_hive_with_nothing_to_do_starts_nothing_in_ten_minutes(
         rest(stage, 1)
     with stage.hive.ledger.read() as connection:
         assert connection.rows("SELECT count(*) FROM run") == before
+
+
+def test_a_conflict_goes_to_the_resolver_only_within_the_budget(
+    stage: Stage, repository: Repository, hire: Callable[..., None]
+) -> None:
+    answer: dict[str, object] = {"type": "agent_message", "text": json.dumps({"settled": True, "why": "both"})}
+    ended: dict[str, object] = {"type": "turn.completed", "usage": {"input_tokens": 5, "output_tokens": 5}}
+    settle = said({"type": "item.completed", "item": answer}, ended)
+    hire(
+        Cap(tokens=200),
+        "judge",
+        agent=f"echo $HIVE_TASK > README; {done()}",
+        judge=f"echo both > README; {settle}",
+    )
+    stage.submit(prompt("A"), prompt("B"), repos=(repository.spec(verify="test -s README"),))
+    stage.take(workers=2)  # both begin before anything is spent
+    stage.step_until(lambda: TaskState.COMPLETE in stage.states().values() and bool(holds(stage)))
+    rest(stage)
+    (hold,) = holds(stage)
+    assert (hold.scope, hold.cause) == ("day", "budget")
+    with stage.hive.ledger.read() as connection:
+        assert not connection.rows("SELECT id FROM run WHERE kind = 'resolve'"), "nobody is asked who may not spend"
+    stage.clock.advance(24 * HOUR)
+    stage.finish()
+    assert set(stage.states().values()) == {TaskState.COMPLETE}
+    assert repository.git("show", "hive/main:README") == "both"
+
+
+def test_what_a_session_was_told_and_had_no_time_to_hear_the_fresh_one_after_it_is_told(
+    stage: Stage, repository: Repository, hire: Callable[..., None]
+) -> None:
+    go, told = repository.path.parent / "go", repository.path.parent / "told"
+    wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
+    hire(
+        agent=play(f"{wait}; {failing('maximum context length is 128000 tokens')}", f"cp $HOME/asked.2 {told}; {WORK}")
+    )
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    stage.step_until(lambda: bool(agents(stage, "A")) and agents(stage, "A")[0].state is RunState.RUNNING)
+    with stage.hive.ledger.write(ME) as tx:
+        tell_worker(tx, stage.attempts("A")[0], stage.hive.settings.runners["agent"], "Mind the gap.")
+    go.touch()
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert [run.outcome for run in agents(stage, "A")] == ["context-limit", "done"]
+    assert told.read_text().startswith("Do it.")
+    assert "Mind the gap." in told.read_text()
+
+
+def test_a_program_that_tells_totals_of_its_whole_conversation_is_counted_once(
+    stage: Stage, repository: Repository, hire: Callable[..., None]
+) -> None:
+    first = said(
+        {"type": "turn.completed", "usage": {"input_tokens": 100, "output_tokens": 10}},
+        {"type": "turn.failed", "error": {"message": LIMITED}},
+    )
+    hire(agent=play(first, f"echo $HIVE_TASK > $HIVE_TASK.txt; {done(250)}"))
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    stage.step_until(is_parked(stage, "A"))
+    stage.clock.advance(3 * HOUR)
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert [run.session for run in agents(stage, "A")] == ["t-1", "t-1"]
+    with stage.hive.ledger.read() as connection:
+        costs = show_costs(connection)
+    assert (costs["sessions"], costs["tokens_in"], costs["tokens_out"]) == (2, 250, 10)
+
+
+def test_a_runner_that_hive_toml_has_no_more_is_passed_over(
+    stage: Stage, repository: Repository, hire: Callable[..., None]
+) -> None:
+    hire(agent=WORK)
+    stage.submit(prompt("A", ("gone", "agent")), prompt("B", "gone", attempts=1), repos=(repository.spec(),))
+    stage.finish()
+    assert stage.states() == {"A": TaskState.COMPLETE, "B": TaskState.FAILED}
+    assert "there is no runner 'gone'" in stage.task("B").reason

@@ -39,8 +39,8 @@ class Sessions:
         agents = [run for run in runs if run.kind == "agent"]
         messages = queries.list_messages(connection, task.key, attempt.number)
         told = [message for message in messages if message.kind == sessions.TOLD]
-        can_resume = [name for name, runner in self.runners.items() if runner.can_resume]
-        facts = sessions.Facts(task, attempt, agents, holds, told, can_resume, self.clock.now(), self.boot_id)
+        runners = {name: runner.can_resume for name, runner in self.runners.items()}
+        facts = sessions.Facts(task, attempt, agents, holds, told, runners, self.clock.now(), self.boot_id)
         step = sessions.decide_session(facts)
         match step:
             case sessions.Unread():
@@ -63,7 +63,7 @@ class Sessions:
     def begin(self, work: Work, step: a.Intend, holds: Sequence[HoldRow]) -> tuple[Work, Next]:
         """Choose who takes the prompt; while nobody may, the attempt is parked before it has begun."""
         task, now = work.task, self.clock.now()
-        name = sessions.choose_runner(task, holds, now)
+        name = sessions.choose_runner(task, holds, now, self.runners)
         hold = sessions.find_hold(task, holds, now)
         if name is None or hold is not None:
             held = hold or next((h for h in holds if h.scope == "runner" and h.name in task.runners), None)

@@ -10,13 +10,14 @@ from hivekeeper.commands import gates
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.entries import Entry
 from hivekeeper.commands.gates import Settling
-from hivekeeper.commands.sessions import place_hold
+from hivekeeper.commands.sessions import Purse, place_hold
 from hivekeeper.commands.work import write_prompt
 from hivekeeper.domain import merge as m
+from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.report import LIMITED, Outcome
-from hivekeeper.domain.rows import HoldRow, RunRow
+from hivekeeper.domain.rows import HoldRow, RunRow, TaskRow
 from hivekeeper.domain.runner import Runner
-from hivekeeper.domain.session import Hold, decide_hold
+from hivekeeper.domain.session import Hold, decide_hold, find_hold
 from hivekeeper.git.candidate import Clash, check_settled
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.places import Places
@@ -44,6 +45,7 @@ class Settler:
     places: Places
     boot_id: str
     resolver: Runner | None
+    day: Cap
     clock: Clock
 
     def plan(self, connection: Connection, mirror: Mirror, entry: Entry, clash: Clash, head: str) -> Act | None:
@@ -60,12 +62,11 @@ class Settler:
         last = ours[-1] if ours else None
         unfit = _check_answer(last) if last else None
         hold = self._find_hold(connection, last) if last else None
+        words, retry_at = (last.words, last.retry_at) if last else (None, None)
         if tier == "ai" and hold is None and (last is None or not last.is_open):
-            hold = self._find_hold_of_resolver(connection)
+            hold, words = self._find_hold_of_asking(connection, entry.task)
         if isinstance(hold, Hold):
-            assert last is not None
-            words, retry_at = last.words or hold.cause, last.retry_at
-            return lambda tx: place_hold(tx, hold, why=words, retry_at=retry_at)
+            return lambda tx: place_hold(tx, hold, why=words or hold.cause, retry_at=retry_at)
         step = m.decide_settling(
             ours,
             most=MOST_SETTLINGS if tier else 0,
@@ -103,10 +104,14 @@ class Settler:
             return held if held.holds(self.clock.now()) else None
         return decide_hold(str(last.runner), Outcome(str(last.outcome)), held)
 
-    def _find_hold_of_resolver(self, connection: Connection) -> HoldRow | None:
+    def _find_hold_of_asking(self, connection: Connection, task: TaskRow) -> tuple[Hold | HoldRow | None, str | None]:
+        """Find what keeps the resolver from being asked: a hold on it or on the task, or a budget that is spent."""
         name, now = self.resolver.name if self.resolver else "", self.clock.now()
-        held = (h for h in queries.list_holds(connection) if (h.scope, h.name) == ("runner", name) and h.holds(now))
-        return next(held, None)
+        holds = [hold for hold in queries.list_holds(connection) if hold.holds(now)]
+        held = next((hold for hold in holds if (hold.scope, hold.name) == ("runner", name)), None)
+        if (found := held or find_hold(task, holds, now)) is not None:
+            return found, None
+        return Purse(connection, self.day, now=now).find_reached(task) or (None, None)
 
     def _choose(
         self, connection: Connection, mirror: Mirror, entry: Entry, begun: Settling, ours: Sequence[RunRow]

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from hivekeeper.commands.sessions import lift_hold, place_hold
@@ -15,11 +17,48 @@ from hivekeeper.runners import CONFIGURATION
 from hivekeeper.store.ledger import Transaction
 
 CAUSE = "configuration"
+_LINK = "120000"
+_MOST_SHOWN = 1000
 
 
 def list_configuration(mirror: Mirror, commit: str) -> dict[str, str]:
-    """List the files of a commit that agent programs obey, each with the name of its content."""
-    return {path: blob for path, blob in mirror.list_files(commit).items() if is_configuration(path)}
+    """List the files of a commit that agent programs obey, each with the name of its content.
+
+    What a link leads to is obeyed like the link. A directory at the end of one is listed too, by its path and a slash.
+    """
+    files = mirror.list_files(commit)
+    listed = {path: blob for path, blob in files.items() if is_configuration(path)}
+    todo = list(listed)
+    while todo:
+        for path in _list_led_to(files, todo.pop(), mirror):
+            if path not in listed:
+                listed[path] = files.get(path, "")
+                todo.append(path)
+    return listed
+
+
+def _list_led_to(files: Mapping[str, str], path: str, mirror: Mirror) -> Iterator[str]:
+    """List where a link leads to: a file, or a directory and all that is below; links on the way are told first."""
+    if not files.get(path, "").startswith(_LINK):
+        return
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(path), mirror.read_blob(files[path].split()[1])))
+    parts = target.split("/")
+    for above in ("/".join(parts[:count]) for count in range(1, len(parts))):
+        if files.get(above, "").startswith(_LINK):
+            yield above
+    if target in files:
+        yield target
+    elif below := [file for file in files if file.startswith(f"{target}/")]:
+        yield from (f"{target}/", *below)
+
+
+def list_obeyed(repo: RepoRow, changed: Iterable[str]) -> list[str]:
+    """List changed files that agent programs obey: by their names, or because links that are pinned lead to them."""
+    pinned = set(json.loads(repo.pinned_files))
+    below = tuple(path for path in pinned if path.endswith("/"))
+    return [
+        path for path in changed if is_configuration(path) or _show(path) in pinned or _show(path).startswith(below)
+    ]
 
 
 def is_configuration(path: str) -> bool:
@@ -66,5 +105,10 @@ def pin_landed(tx: Transaction, mirror: Mirror, repo: RepoRow, commit: str) -> N
 
 
 def _pin(tx: Transaction, repo: RepoRow, digest: str, files: dict[str, str], *, why: str = "") -> None:
-    shown = [path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for path in sorted(files)]
-    tx.record(e.RepoPinned(repo.name, digest, shown[:100]), why=why)
+    # First what only links tell of: the rest is known by its names, however many there are.
+    shown = [_show(path) for path in sorted(files, key=lambda path: (is_configuration(path), path))]
+    tx.record(e.RepoPinned(repo.name, digest, shown[:_MOST_SHOWN]), why=why)
+
+
+def _show(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -6,7 +6,7 @@ followed by a fresh one that is told what was done so far; a failing service is 
 and is what the session goes on with. Everything else is the end, and evidence decides what that was.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain.budget import DAY
@@ -64,22 +64,25 @@ SessionStep = Unread | Over | Hold | Park | Again
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when a session has ended; `can_resume` are the runners that can, and `boot_id` is this boot."""
+    """What is known when a session has ended; `runners` tells of each there is whether it can resume one."""
 
     task: TaskRow
     attempt: AttemptRow
     agents: Sequence[RunRow]
     holds: Sequence[HoldRow]
     told: Sequence[MessageRow]
-    can_resume: Collection[str]
+    runners: Mapping[str, bool]
     now: str
     boot_id: str
 
 
-def choose_runner(task: TaskRow, holds: Sequence[HoldRow], now: str, prefer: str = "") -> str | None:
-    """Choose who takes a prompt: who had it before, or the best of those that nothing holds up."""
+def choose_runner(
+    task: TaskRow, holds: Sequence[HoldRow], now: str, known: Collection[str], prefer: str = ""
+) -> str | None:
+    """Choose who takes a prompt: who had it before, or the best of those that are here and nothing holds up."""
     held = {hold.name for hold in holds if hold.scope == "runner" and hold.holds(now)}
-    free = [name for name in task.runners if name not in held]
+    here = [name for name in task.runners if name in known] or task.runners  # where none is, whoever starts it says so
+    free = [name for name in here if name not in held]
     return prefer if prefer in free else next(iter(free), None)
 
 
@@ -149,11 +152,11 @@ def _back_off(limit: Outcome, strikes: int) -> float:
 def _go_on(facts: Facts, last: RunRow, *, resume: bool) -> SessionStep:
     if (hold := find_hold(facts.task, facts.holds, facts.now)) is not None:
         return Park(f"{hold.cause}: {hold.why}")
-    runner = choose_runner(facts.task, facts.holds, facts.now, prefer=str(last.runner))
+    runner = choose_runner(facts.task, facts.holds, facts.now, facts.runners, prefer=str(last.runner))
     if runner is None:
         held = _get(facts, "runner", str(last.runner))
         return Park(f"{held.cause}: {held.why}" if held else "nobody is free to take it")
-    same = resume and runner == last.runner and bool(last.session) and runner in facts.can_resume
+    same = resume and runner == last.runner and bool(last.session) and facts.runners.get(runner, False)
     return Again(runner, str(last.session) if same else "", resume=same)
 
 

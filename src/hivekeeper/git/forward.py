@@ -53,12 +53,36 @@ class RefusedError(Exception):
         self.why = why
 
 
-class Checkout:
+class _Place:
+    """Where git is asked; what it inherits is closed when nobody is left who was asked."""
+
+    _top: Path
+    _inherited: tuple[int, ...] = ()
+
+    def _ask(self, *arguments: str) -> str:
+        return os.fsdecode(self._git(*arguments)).removesuffix("\n")
+
+    def _find(self, *arguments: str) -> str | None:
+        """Ask what may have no answer; that of a git which was killed is not known, and no answer is one."""
+        try:
+            return self._ask(*arguments)
+        except subprocess.CalledProcessError as failed:
+            if _was_killed(failed):
+                raise
+            return None
+
+    def _git(self, *arguments: str, index: Path | None = None, words: bytes = b"") -> bytes:
+        argv = ("git", "-C", str(self._top), "-c", "core.fsmonitor=false", *arguments)
+        env = {**os.environ, "GIT_INDEX_FILE": str(index)} if index else None
+        done = subprocess.run(argv, input=words, env=env, pass_fds=self._inherited, capture_output=True, check=True)  # noqa: S603 - argv is ours
+        return done.stdout
+
+
+class Checkout(_Place):
     """A person's check-out; one process at a time has it, and children that outlive a killed one count."""
 
     def __init__(self, path: str, branch: str) -> None:
         self._top, self._branch, self._ref = Path(path), branch, f"refs/heads/{branch}"
-        self._inherited: tuple[int, ...] = ()
         if self._find("rev-parse", "--is-inside-work-tree") != "true":
             why = Refusal.NO_CHECKOUT if self._top.is_dir() else Refusal.GONE
             raise RefusedError(why, "no files are checked out there")
@@ -287,24 +311,6 @@ class Checkout:
 
     def _sync(self) -> None:
         subprocess.run(("sync", "-f", "--", self._git_dir), check=True)  # noqa: S603, S607 - as the scripts do
-
-    def _ask(self, *arguments: str) -> str:
-        return os.fsdecode(self._git(*arguments)).removesuffix("\n")
-
-    def _find(self, *arguments: str) -> str | None:
-        """Ask what may have no answer; that of a git which was killed is not known, and no answer is one."""
-        try:
-            return self._ask(*arguments)
-        except subprocess.CalledProcessError as failed:
-            if _was_killed(failed):
-                raise
-            return None
-
-    def _git(self, *arguments: str, index: Path | None = None, words: bytes = b"") -> bytes:
-        argv = ("git", "-C", str(self._top), "-c", "core.fsmonitor=false", *arguments)
-        env = {**os.environ, "GIT_INDEX_FILE": str(index)} if index else None
-        done = subprocess.run(argv, input=words, env=env, pass_fds=self._inherited, capture_output=True, check=True)  # noqa: S603 - argv is ours
-        return done.stdout
 
 
 def _was_killed(failed: subprocess.CalledProcessError) -> bool:

@@ -141,6 +141,7 @@ class Keeper:
             gate_wall_s=settings.gate_wall_s,
             parallel=settings.parallel or os.cpu_count() or 1,
             resolver=dispatching.runners.get(settings.resolver or ""),
+            day=settings.day,
         )
         self._dispatcher = dispatcher.Dispatcher(ledger, who, places, boot, clock, dispatching)
         return (

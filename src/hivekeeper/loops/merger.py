@@ -25,12 +25,13 @@ from hivekeeper.commands.checks import Act, Checks, end_unwanted
 from hivekeeper.commands.entries import Entry
 from hivekeeper.commands.runs import request_kill
 from hivekeeper.commands.settling import Settler
-from hivekeeper.commands.trust import is_configuration, pin_landed
+from hivekeeper.commands.trust import list_obeyed, pin_landed
 from hivekeeper.domain import events as e
 from hivekeeper.domain import gate as g
 from hivekeeper.domain import merge as m
 from hivekeeper.domain import train as t
 from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.budget import NO_CAP, Cap
 from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import MergeState, RepoState, TaskState
@@ -51,13 +52,14 @@ MOST_BUILDS = 100
 class Settings:
     """`gate_wall_s`: how long a gate may take; `parallel`: how many verifications go on at once, in the whole hive.
 
-    `resolver` settles conflicts that no rule does, where there is one.
+    `resolver` settles conflicts that no rule does, where there is one and `day`, the day's budget, is not spent.
     """
 
     interval_s: float = 5.0
     gate_wall_s: float = 1800.0
     parallel: int = 2
     resolver: Runner | None = None
+    day: Cap = NO_CAP
     policy: t.Policy = t.plan_strict
 
 
@@ -117,7 +119,7 @@ class Merger:
         self._boot_id = boot_id
         self._read_output = read_output
         self._settings = settings
-        self._settler = Settler(places, boot_id, settings.resolver, ledger.clock)
+        self._settler = Settler(places, boot_id, settings.resolver, settings.day, ledger.clock)
         # What is on a branch and nobody took note of, and what cannot be merged onto a commit: facts about objects that
         # never change, so they may be forgotten.
         self._landed: set[str | None] = set()
@@ -234,9 +236,10 @@ class Merger:
         if made.base != onto:
             self._landed.add(made.commit)
         guarded = m.list_gate_files(queue.repo, made.changed, lambda path: mirror.find_link(onto, path))
-        guarded += [path for path in made.changed if is_configuration(path) and path not in guarded]
+        obeyed = list_obeyed(queue.repo, made.changed)
+        guarded += [path for path in obeyed if path not in guarded]
         if guarded and not row.approved:
-            says = "agent programs obey" if is_configuration(guarded[0]) else "says what passes"
+            says = "agent programs obey" if guarded[0] in obeyed else "says what passes"
             why = about.as_text(f"it changes {guarded[0]}, which {says}")
             queue.acts.append(lambda tx: commands.hold(tx, row, why=why))
             del queue.entries[row.key]
@@ -352,7 +355,7 @@ def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
 
     def note(tx: Transaction) -> None:
         commands.note_landed(tx, row, entry.task, at=at, learned=learned)
-        if row.approved and any(map(is_configuration, changed)):
+        if row.approved and list_obeyed(entry.repo, changed):
             pin_landed(tx, mirror, entry.repo, str(row.candidate))
         if row.priority >= m.HOTFIX_PRIORITY:
             about.tell_hotfix(tx, places, entry, changed)
