@@ -13,6 +13,7 @@ import signal
 import sys
 
 _ORPHAN_LIVES_S = 10
+_ELSEWHERE = "/etc/passwd"  # where nothing is hidden; opened, never written to
 VICTIM = b"walls-" + b"victim"  # in two parts, so that our own source on a command line is not taken for it
 
 
@@ -24,7 +25,7 @@ def main(plan: dict[str, object], *, leave_an_orphan: bool) -> None:
     told = {
         "read": [path for path in secrets if _can(path, os.O_RDONLY)],
         "listed": [path for path in secrets if os.path.basename(path) in _list(os.path.dirname(path))],
-        "opened": [path for path in (*secrets, __file__) if _can(path, os.O_WRONLY)],
+        "opened": [path for path in (*secrets, __file__, _ELSEWHERE) if _can(path, os.O_WRONLY)],
         "cut": [path for path in secrets if _cut(path)],
         "seen": [name for name in ("cmdline", "environ") if _find_victim(name)],
         "room": all(_can(f"{room}/{name}", os.O_WRONLY | os.O_CREAT) for name in ("mine", "mine-too")),

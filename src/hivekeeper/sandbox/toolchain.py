@@ -4,10 +4,11 @@ Rules:
 1. A directory of the search path comes back, and its prefix too: of X/bin, X/sbin and X/shims all of X. Not when X
    is a home, `.local`, or holds a hidden place: beside that bin lies much that is no program.
 2. So does what the links in such a directory lead to: the prefix of a program, the packages it lies among, or the file.
-3. So do the running interpreter, this package, and the file that says where names are resolved.
+3. So do the running interpreter, this package, and the file that says where names are resolved. An import lists the
+   directory around a package, so that comes back too where nothing else lies in it.
 """
 
-# ruff: noqa: PTH110, PTH112, PTH116, PTH119, PTH120
+# ruff: noqa: PTH110, PTH112, PTH116, PTH119, PTH120, PTH208
 # Links are followed by their text, one at a time; pathlib follows all or none.
 
 import os
@@ -42,7 +43,8 @@ def _find(home: str, directories: tuple[tuple[str, int], ...]) -> tuple[tuple[Tr
     for path in (sys.prefix, sys.base_prefix):
         search.add_prefix(path)
         search.visit_bin(f"{path}/bin")
-    search.add(trace(_PACKAGE))
+    around = os.path.dirname(_PACKAGE)
+    search.add(trace(around if all(name.startswith("hivekeeper") for name in os.listdir(around)) else _PACKAGE))
     search.add(trace(_RESOLVER))
     return tuple(search.found.values())
 

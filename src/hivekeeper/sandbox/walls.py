@@ -15,7 +15,7 @@ from hivekeeper.sandbox import landlock, probe
 from hivekeeper.sandbox.layout import ALWAYS_HIDDEN, Layout, Mode, lay_out, trace
 from hivekeeper.sandbox.toolchain import find_toolchain
 
-_PROBE_VERSION = 1  # raised with every change of what is tried or built, so that no older verdict is believed
+_PROBE_VERSION = 2  # raised with every change of what is tried or built, so that no older verdict is believed
 _SCRATCH = ("/tmp", "/var/tmp")  # noqa: S108 - hidden, but something empty to write to: programs expect them
 _EMPTY = str(Path(__file__).with_name("empty"))
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
