@@ -8,11 +8,12 @@ BIN = .venv/bin
 demo: .venv .tools
 	@$(BIN)/hive demo
 
-# The check first, because it is quick; the tests also when it fails, so that one run tells everything. Most of them wait
-# for processes, so several files are tried at once; tests/conftest.py says which are alone. make test JOBS= is one by one.
+# The check first, because it is quick, but for the shape, which is among the tests; these also when it fails, so that
+# one run tells everything. Most of them wait for processes, so several files are tried at once; tests/conftest.py says
+# which are alone. make test JOBS= is one by one.
 JOBS ?= 3
 test: .venv .tools .agents
-	@$(MAKE) --no-print-directory --keep-going check; checked=$$?; \
+	@$(MAKE) --no-print-directory --keep-going check-style check-types check-imports; checked=$$?; \
 	  $(BIN)/pytest $(if $(JOBS),--numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder) && exit $$checked
 
 # Workers are walled in by bubblewrap, and the crash tier strikes processes through strace. Without them the walls are

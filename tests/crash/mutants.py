@@ -33,6 +33,7 @@ class Mutant:
     scenario: str
     shown: str  # in the words of the judge
     power: bool = False
+    at_the_end: bool = False  # nothing is wrong with what a power cut leaves, only with what becomes of it
 
 
 def sync_too_little() -> None:
@@ -250,7 +251,12 @@ MUTANTS: dict[str, Mutant] = {
         "what has landed is whole", move_refs_unsynced, "land", "is not on the branch", power=True
     ),
     "torn sandbox believed after a restart": Mutant(
-        "what nobody synced is not believed", trust_old_boots, "agent", "is not what it wrote", power=True
+        "what nobody synced is not believed",
+        trust_old_boots,
+        "agent",
+        "is not what it wrote",
+        power=True,
+        at_the_end=True,
     ),
     "gate skipped": Mutant("every landed tree was verified", skip_gates, "land", "nobody verified its tree"),
     "failed tree taken for passed": Mutant(

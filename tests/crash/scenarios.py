@@ -31,7 +31,7 @@ from tests.crash.playing import (
     list_submitted,
     play_until,
 )
-from tests.crash.stage import ME, Stage
+from tests.crash.stage import ME, PATIENCE_S, Stage
 from tests.crash.trains import TRAINS
 from tests.store.ledger_kit import TO_THE_FIRST_SCHEMA, tamper
 
@@ -182,11 +182,11 @@ def cancelling(stage: Stage) -> None:
     stage.submit(stage.task("a", repo=True, command=command), repos=(stage.repo(),))
     fetch(stage)
     with stage.keeper() as keeper:
-        for _ in range(8):
+        deadline = time.monotonic() + PATIENCE_S
+        while "begun work/a 1" not in stage.list_said() and time.monotonic() < deadline:
             keeper.step()
             time.sleep(0.1)  # real time: the clone is made, and the agent begins and does not end
-            if "begun work/a 1" in stage.list_said():
-                break
+        assert "begun work/a 1" in stage.list_said(), "its agent did not begin"
         keeper.step()
     with stage.ledger() as ledger, ledger.write(ME) as tx:
         task = queries.find_task(tx.connection, "work/a")

@@ -40,9 +40,8 @@ def _catch_by_kill(players: Players, name: str, mutant: Mutant) -> bool:
 def _catch_by_power_cut(name: str, mutant: Mutant) -> bool:
     player = Player("--mutant", name, module="tests.power.player")
     try:
-        # As it is found first, which is quick; then, if need be, as it comes to its end.
-        asked = (f"{mutant.scenario} 1000 0 {SEED}", f"{mutant.scenario} 1000 300 {SEED} 1")
-        return any(mutant.shown in str(player.ask(line)["bad"]) for line in asked)
+        checked, recovered = (300, 300) if mutant.at_the_end else (1000, 0)
+        return mutant.shown in str(player.ask(f"{mutant.scenario} {checked} {recovered} {SEED} 1")["bad"])
     finally:
         player.close()
 

@@ -83,8 +83,8 @@ class PowerSlot(Slot):
         chance = random.Random(f"{seed} {name}")  # noqa: S311 - a choice, not a secret
         chosen = states if len(states) <= checked else sorted(chance.sample(states, checked), key=states.index)
         to_recover = chance.sample(chosen, min(recovered, len(chosen)))
-        if most_bad is not None:
-            chosen = to_recover  # in no order: a few bad ones are found sooner everywhere than from the beginning on
+        if most_bad is not None:  # in no order: a few bad ones are found sooner everywhere than from the beginning on
+            chosen = chance.sample(chosen, len(chosen))
         recovering, disk = set(map(id, to_recover)), Disk(self.world)
         for state in chosen:
             wrong = self._play(name, disk, state, recover=id(state) in recovering)

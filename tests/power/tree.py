@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import assert_never
@@ -106,14 +106,24 @@ def zeros(size: int) -> File:
 def digest_entry(path: str, node: Node) -> int:
     match node:
         case File():
-            told = b"%d %d" % (node.executable, node.digest)
+            return _digest_file(path, node.executable, node.digest)
         case Directory():
-            told = b"directory"
+            return _digest_other(path, "directory")
         case SymbolicLink():
-            told = b"to " + os.fsencode(node.target)
+            return _digest_other(path, f"to {node.target}")
         case _:
             assert_never(node)
-    return _hash(os.fsencode(path), told)
+
+
+# Thousands of trees have most of their entries in common.
+@lru_cache(1 << 16)
+def _digest_file(path: str, executable: bool, digest: int) -> int:  # noqa: FBT001 - part of what is hashed
+    return _hash(os.fsencode(path), b"%d %d" % (executable, digest))
+
+
+@lru_cache(1 << 16)
+def _digest_other(path: str, told: str) -> int:
+    return _hash(os.fsencode(path), os.fsencode(told))
 
 
 def digest_tree(tree: Tree) -> int:
