@@ -6,10 +6,12 @@ from typing import Any
 from hivekeeper.domain import events as e
 from hivekeeper.domain.events import Event
 
+_LONGEST_WHY = 120
 # Events a person watching a run wants to see; the rest is in `hive log`.
 NOTABLE: frozenset[type[e.Body]] = frozenset(
     {e.TaskDispatched, e.TaskCompleted, e.AttemptFailed, e.AttemptUnknown, e.TaskCancelled, e.RepoFetchFailed,
-     e.RepoPublishFailed, e.ConvoyCompleted, e.ConvoyFailed, e.MergeRejected}
+     e.RepoPublishFailed, e.RepoStopped, e.RepoRecovered, e.ConvoyCompleted, e.ConvoyFailed, e.MergeRejected,
+     e.MergeHeld, e.HoldPlaced, e.HoldLifted, e.AttemptResumed}
 )  # fmt: skip
 
 
@@ -40,6 +42,19 @@ def say_event(event: Event) -> str:
             text = f"{body.task} ✓" + (f" landed as {body.commit[:10]}" if body.commit else "")
         case e.AttemptFailed():
             text = f"{body.task} ✗ {event.why}" + ("; no attempt is left" if body.final else "; it will be tried again")
+        case e.AttemptResumed():
+            text = f"{body.task} goes on"
+        case e.HoldPlaced():
+            until = f"until {body.until[11:19]}" if body.until else "and waits for you: hive status"
+            text = f"{body.scope} {body.name} is held up {until} ({body.cause}: {_shorten(event.why)})"
+        case e.HoldLifted():
+            text = f"{body.scope} {body.name} goes on" + (f": {event.why}" if event.why else "")
+        case e.MergeHeld():
+            text = f"{body.task} waits for you: {event.why}; type: hive queue approve {body.task}"
+        case e.RepoStopped():
+            text = f"the queue of {body.repo} stands still: {event.why}"
+        case e.RepoRecovered():
+            text = f"the queue of {body.repo} goes on"
         case e.ConvoyCompleted():
             text = f"convoy {body.convoy} is complete"
         case e.ConvoyFailed():
@@ -47,3 +62,8 @@ def say_event(event: Event) -> str:
         case _:
             text = f"{body.kind} {body.subject}" + (f": {event.why}" if event.why else "")
     return f"{at} {text}"
+
+
+def _shorten(words: str) -> str:
+    line = " ".join(words.split())
+    return line if len(line) <= _LONGEST_WHY else f"{line[: _LONGEST_WHY - 2]} …"
