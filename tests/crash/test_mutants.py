@@ -12,8 +12,9 @@ from tests.crash.scenarios import SCENARIOS
 PROOF = Path(__file__).parents[2] / "docs" / "explain" / "proof.md"
 BEGIN, END = "<!-- generated: what is struck, and what is planted -->", "<!-- end of the generated part -->"
 MOST_POINTS = 60
+EVERY = 1_000_000
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -40,8 +41,9 @@ def _catch_by_kill(players: Players, name: str, mutant: Mutant) -> bool:
 def _catch_by_power_cut(name: str, mutant: Mutant) -> bool:
     player = Player("--mutant", name, module="tests.power.player")
     try:
-        checked, recovered = (300, 300) if mutant.at_the_end else (1000, 0)
-        return mutant.shown in str(player.ask(f"{mutant.scenario} {checked} {recovered} {SEED} 1")["bad"])
+        # Every state there is, until one is wrong: few are, and which ones are there differs from run to run.
+        recovered = EVERY if mutant.at_the_end else 0
+        return mutant.shown in str(player.ask(f"{mutant.scenario} {EVERY} {recovered} {SEED} 1")["bad"])
     finally:
         player.close()
 

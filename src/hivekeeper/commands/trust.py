@@ -39,9 +39,10 @@ def list_configuration(mirror: Mirror, commit: str) -> dict[str, str]:
 
 def _list_led_to(files: Mapping[str, str], path: str, mirror: Mirror) -> Iterator[str]:
     """List where a link leads to: a file, or a directory and all that is below; links on the way are told first."""
-    if not files.get(path, "").startswith(_LINK):
+    said = mirror.read_blob(files[path].split()[1]) if files.get(path, "").startswith(_LINK) else "/"
+    if said.startswith("/"):
         return
-    target = posixpath.normpath(posixpath.join(posixpath.dirname(path), mirror.read_blob(files[path].split()[1])))
+    target = posixpath.normpath(f"{posixpath.dirname(path) or '.'}/{said}")
     parts = target.split("/")
     for above in ("/".join(parts[:count]) for count in range(1, len(parts))):
         if files.get(above, "").startswith(_LINK):

@@ -99,8 +99,9 @@ FAULTS: dict[Fault, tuple[Step, ...]] = {
     Fault.HALF: (Step(Verb.THINK), Step(Verb.HALF)),
     Fault.DEAF: (Step(Verb.IGNORE_SIGTERM), Step(Verb.EDIT), Step(Verb.HANG)),
     # Where no limit ends them, silence does.
-    Fault.BOMB: (Step(Verb.EDIT), Step(Verb.BOMB), Step(Verb.HANG)),
-    Fault.FILL: (Step(Verb.EDIT), Step(Verb.FILL), Step(Verb.HANG)),
+    # They talk on, so that on a busy machine it is not their silence that ends them.
+    Fault.BOMB: (Step(Verb.EDIT), Step(Verb.BOMB), Step(Verb.SLOW, 60.0), Step(Verb.HANG)),
+    Fault.FILL: (Step(Verb.EDIT), Step(Verb.FILL), Step(Verb.SLOW, 60.0), Step(Verb.HANG)),
     Fault.VANDAL: (Step(Verb.EDIT), Step(Verb.COMMIT), Step(Verb.WRECK), Step(Verb.CRASH)),
     # Whoever runs git in what it leaves runs its program; what it made is as good as any.
     Fault.TRAP: (Step(Verb.EDIT), Step(Verb.COMMIT), Step(Verb.APPEND), Step(Verb.TRAP), Step(Verb.THINK)),
