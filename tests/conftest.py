@@ -42,6 +42,7 @@ ALONE = (
     "runs/test_disk_limit.py",
     "runs/test_exclusive.py",
     "runs/test_limits.py",
+    "runs/test_on_change.py",
     "runs/test_pool.py",
     "runs/test_process_limit.py",
     "runs/test_stop.py",

@@ -146,7 +146,9 @@ os.write(f, b"main"); os.mkdir("here")
 
 
 def test_two_processes_at_once_are_told_apart(root: Path) -> None:
-    loop = 'for i in 1 2 3 4 5 6 7 8 9; do echo "$0 $i" >> both; echo $i > $0.tmp; mv $0.tmp $0; done'
+    # In the file of both they take turns: of two writes at once a log tells both, and not which came first.
+    append = 'flock 9; echo "$0 $i" >> both'
+    loop = f"for i in 1 2 3 4 5 6 7 8 9; do ({append}) 9> turn; echo $i > $0.tmp; mv $0.tmp $0; done"
     run(root, "sh", "-c", f"sh -c '{loop}' one & sh -c '{loop}' two & wait")
     assert "<unfinished ...>" in root.with_suffix(".log").read_text()
     assert len(content(root, "both").splitlines()) == 18

@@ -44,6 +44,7 @@ def test_an_end_is_told_when_the_look_shows_it(bench: Bench) -> None:
 def test_an_end_is_told_although_nobody_ever_looked(bench: Bench) -> None:
     bench.shell("r", f"echo >> begun; {WAIT_FOR_GO}; exit 3")
     bench.wait_mark("begun")
+    wait_told(bench, "the start")
     quiet(bench)
     (bench.place / "go").touch()
     wait_told(bench, "the end")
@@ -62,6 +63,7 @@ def test_the_death_of_a_wrapper_is_told(bench: Bench) -> None:
 def test_the_death_of_a_wrapper_is_told_although_nobody_ever_looked(bench: Bench) -> None:
     bench.shell("r", "echo $PPID >> wrapper; exec sleep 60")
     (wrapper,) = bench.wait_mark("wrapper")
+    wait_told(bench, "the start")
     quiet(bench)
     os.kill(int(wrapper), signal.SIGKILL)
     wait_told(bench, "the wrapper's death")
@@ -146,6 +148,7 @@ def test_changes_are_told_however_often_the_nursery_was_killed(bench: Bench) -> 
             wait_dead(nursery)
     bench.shell("last", f"echo >> begun; {WAIT_FOR_GO}; exit 3")
     bench.wait_mark("begun")
+    wait_told(bench, "the start")
     quiet(bench)
     (bench.place / "go").touch()
     wait_told(bench, "the end")
