@@ -294,11 +294,16 @@ def link_configuration(line: Line) -> None:
     line.repository.path.joinpath("tools").symlink_to("shared")
     line.repository.path.joinpath(".claude").symlink_to("tools/agents")
     line.repository.path.joinpath(".mcp.json").symlink_to("servers.txt")
+    line.repository.path.joinpath(".codex").symlink_to("nothing/yet")
     line.repository.commit({"servers.txt": "{}\n", "shared/agents/settings.json": "{}\n"}, "configuration")
 
 
 @pytest.mark.parametrize(
-    "path", ["servers.txt", "shared/agents/settings.json", "shared/agents/hooks/more.json", ".claude", "tools"]
+    "path",
+    [
+        *("servers.txt", "shared/agents/settings.json", "shared/agents/hooks/more.json", ".claude", "tools"),
+        *("nothing/yet", "nothing/yet/config.toml"),
+    ],
 )
 def test_a_branch_that_changes_what_agent_programs_obey_through_links_waits_for_a_person(line: Line, path: str) -> None:
     link_configuration(line)

@@ -38,19 +38,20 @@ def list_configuration(mirror: Mirror, commit: str) -> dict[str, str]:
 
 
 def _list_led_to(files: Mapping[str, str], path: str, mirror: Mirror) -> Iterator[str]:
-    """List where a link leads to: a file, or a directory and all that is below; links on the way are told first."""
+    """List where a link leads to: a file, a directory and all that is below, or what may yet come to be either."""
     said = mirror.read_blob(files[path].split()[1]) if files.get(path, "").startswith(_LINK) else "/"
     if said.startswith("/"):
         return
     target = posixpath.normpath(f"{posixpath.dirname(path) or '.'}/{said}")
     parts = target.split("/")
-    for above in ("/".join(parts[:count]) for count in range(1, len(parts))):
-        if files.get(above, "").startswith(_LINK):
-            yield above
-    if target in files:
+    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+    if links := [part for part in above if files.get(part, "").startswith(_LINK)]:
+        yield from links  # and what they lead to holds it
+    elif target in files:
         yield target
-    elif below := [file for file in files if file.startswith(f"{target}/")]:
-        yield from (f"{target}/", *below)
+    elif parts[0] != "..":
+        below = [file for file in files if file.startswith(f"{target}/")]
+        yield from (f"{target}/", *below) if below else (target, f"{target}/")
 
 
 def list_obeyed(repo: RepoRow, changed: Iterable[str]) -> list[str]:
