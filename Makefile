@@ -18,10 +18,11 @@ test: .venv .tools .agents
 
 # Workers are walled in by bubblewrap, and the crash tier strikes processes through strace. Without them the walls are
 # weaker and that tier is not played; both is said here, and by the hive and the tests themselves.
+WAIT = -o DPkg::Lock::Timeout=120  # another make may be installing the same
 .tools:
 	@{ command -v strace && command -v bwrap; } > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
 	  echo "Installing strace and bubblewrap ..." && \
-	  { apt-get update; apt-get install --yes strace bubblewrap; } > /dev/null 2>&1; } || \
+	  { apt-get $(WAIT) update; apt-get $(WAIT) install --yes strace bubblewrap; } > /dev/null 2>&1; } || \
 	  echo "strace or bubblewrap is missing and could not be installed: weaker walls around workers, no crash tests." \
 	    "Type: sudo apt install strace bubblewrap"
 
@@ -45,9 +46,12 @@ crash: .venv .tools
 power: .venv .tools
 	@$(BIN)/python -m tests.power.player --state "$(STATE)"
 
-# Everything there is: every point, every error, every state. Hours.
+# The same tiers for HOURS of both cores, chosen at random; what was covered is told at the end. The limits of single
+# tests grow with it.
+HOURS ?= 1
 soak: .venv .tools
-	@HIVE_SOAK=1 $(BIN)/pytest --timeout 86400 tests/crash tests/power tests/property tests/rehearsal
+	@HIVE_SOAK=$(HOURS) $(BIN)/pytest --numprocesses=$(or $(JOBS),1) --dist=loadfile --no-loadscope-reorder --timeout 86400 \
+	  tests/crash tests/power tests/property tests/rehearsal
 
 # In any order, also at once: make -j check
 check: check-style check-types check-imports check-shape

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.crash.budget import LINES, SEED, TALLY
+from tests.budget import LINES, SEED, TALLY
 
 # How long an example takes says something about the machine, nothing about the property.
 settings.register_profile("hive", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

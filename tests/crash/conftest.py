@@ -1,18 +1,17 @@
-"""Two players, so that both cores are used; without strace the tier says so, and in CI that is a failure."""
+"""Players: processes that play scenarios. Each scenario has one of them, so that it is prepared once."""
 
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.crash.tracing import find_strace
+from tests.needs import need_strace
 
 ROOT = Path(__file__).parents[2]
 # More than cores: half of the time everybody waits for a process to start or to end.
@@ -20,12 +19,13 @@ PLAYERS = 2 * (os.cpu_count() or 1)
 
 
 class Player:
-    """A process that plays points."""
+    """A process that plays points; it counts its CPU seconds."""
 
     def __init__(self, *options: str, module: str = "tests.crash.player") -> None:
         # They are many and none is in a hurry: what else is tried at this moment comes first.
         argv = ("nice", "-n", "5", sys.executable, "-m", module, *options)
         self._process = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.cpu_s = 0.0
 
     def ask(self, line: str) -> Any:  # noqa: ANN401 - whatever JSON it answers
         assert self._process.stdin is not None
@@ -34,7 +34,9 @@ class Player:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, f"the player died over {line}"
-        return json.loads(answer)
+        reply = json.loads(answer)
+        self.cpu_s += reply.get("cpu_s", 0.0)
+        return reply
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -45,65 +47,36 @@ class Player:
 
 
 class Players:
-    """Players that share the work."""
+    """Players that share scenarios: who takes one keeps it."""
 
-    def __init__(self) -> None:
-        self.all = [Player()]  # the others come when there is work for them
-        self._listed: dict[str, dict[str, Any]] = {}
+    def __init__(self, seconds: float, module: str = "tests.crash.player") -> None:
+        self.seconds = seconds  # CPU seconds that all of them may use together
+        self._module = module
+        self._all: list[Player] = []
 
-    def list_points(self, scenario: str) -> dict[str, Any]:
-        """Give a scenario's points, and what its tasks come to undisturbed; played once for everybody who asks."""
-        if scenario not in self._listed:
-            self._listed[scenario] = self.all[0].ask(f"list {scenario}")
-        assert "points" in self._listed[scenario], self._listed[scenario]
-        return self._listed[scenario]
+    @property
+    def cpu_s(self) -> float:
+        """What they have used so far."""
+        return sum(player.cpu_s for player in self._all)
 
-    def list_recovery(self, scenario: str) -> list[str]:
-        return list(self.all[0].ask(f"recover {scenario}"))
+    @property
+    def have_time(self) -> bool:
+        """Tell whether any of the tier's time is left."""
+        return self.cpu_s < self.seconds
 
-    def play(self, points: Sequence[str]) -> list[dict[str, Any]]:
-        """Play points wherever somebody is free; the verdicts come in no order."""
-        self.all += [Player() for _ in range(PLAYERS - len(self.all))]
-        todo: queue.SimpleQueue[str] = queue.SimpleQueue()
-        for point in points:
-            todo.put(point)
-        verdicts: list[dict[str, Any]] = []
-
-        def work(player: Player) -> None:
-            while True:
-                try:
-                    point = todo.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    verdicts.append({"point": point, **player.ask(point)})
-                except (AssertionError, OSError) as error:
-                    verdicts.append({"point": point, "problem": str(error)})
-                    return
-
-        threads = [threading.Thread(target=work, args=(player,)) for player in self.all]
+    def share(self, names: Sequence[str], play: Callable[[Player, list[str]], None]) -> None:
+        """Deal scenarios out, and let every player play its own."""
+        dealt = [list(names[first::PLAYERS]) for first in range(min(PLAYERS, len(names)))]
+        self._all = [Player(module=self._module) for _ in dealt]
+        threads = [threading.Thread(target=play, args=each) for each in zip(self._all, dealt, strict=True)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return verdicts
-
-    def close(self) -> None:
-        for player in self.all:
+        for player in self._all:
             player.close()
 
 
-def need_strace() -> None:
-    """Say that the tier cannot be played here; where it counts, as a failure."""
-    if problem := find_strace():
-        if os.environ.get("CI"):
-            pytest.fail(f"{problem}; this tier may not be left out in CI")
-        pytest.skip(problem)
-
-
-@pytest.fixture(scope="session")
-def players() -> Iterator[Players]:
+@pytest.fixture(scope="session", autouse=True)
+def _strace() -> None:
     need_strace()
-    made = Players()
-    yield made
-    made.close()

@@ -6,14 +6,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from hivekeeper.commands import entries, work
 from hivekeeper.domain import attempt, gate, train
 from hivekeeper.domain import events as e
 from hivekeeper.domain import project as projection
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
-from hivekeeper.domain.run import Alive, Ending, Unclaimed
+from hivekeeper.domain.run import Alive, Claim, Gone, Look, Order, Unclaimed
 from hivekeeper.domain.runner import make_shell_argv
 from hivekeeper.domain.states import AttemptState
 from hivekeeper.git import orders
@@ -24,16 +26,25 @@ from hivekeeper.store import ledger, queries, sqlite
 from hivekeeper.store.database import Connection
 
 
+class Tier(StrEnum):
+    """What it takes to show a bug; whatever takes more shows nothing before that."""
+
+    UNDISTURBED = "the judge, undisturbed"
+    KILLS = "kills alone"
+    POWER_CUTS = "power cuts alone"
+
+
 @dataclass(frozen=True)
 class Mutant:
-    """A bug, the promise it breaks, and the scenario in which kills, or power cuts, have to show it."""
+    """A bug, the promise it breaks, the scenario in which it is shown, and what it takes to show it."""
 
     promise: str
     plant: Callable[[], None]
     scenario: str
     shown: str  # in the words of the judge
-    power: bool = False
+    tier: Tier = Tier.UNDISTURBED
     at_the_end: bool = False  # nothing is wrong with what a power cut leaves, only with what becomes of it
+    calls: str = ""  # at which kills show it, where that is known
 
 
 def sync_too_little() -> None:
@@ -219,19 +230,55 @@ def keep_nothing() -> None:
     orders.snapshot_attempt = lambda *_arguments: ("true",)
 
 
-def believe_no_record() -> None:
-    """Take a run whose keeper was dead for lost, whatever its exit record says."""
+def commit_every_event() -> None:
+    """Make a transaction of every event, where one was to hold several."""
+    record = ledger.Transaction.record
 
-    def believe_nothing(text: str | None) -> Ending | None:
-        return believe("" if text else text)
+    def record_and_commit(self: ledger.Transaction, body: e.Body, **more: Any) -> e.Event:  # noqa: ANN401 - handed on
+        event = record(self, body, **more)
+        self.seal()
+        self.connection.run("COMMIT")
+        self.connection.run("BEGIN IMMEDIATE")
+        return event
 
-    believe = local._to_ending  # noqa: SLF001 - planted where it would be written
-    local._to_ending = believe_nothing  # noqa: SLF001 - planted where it would be written
+    ledger.Transaction.record = record_and_commit  # type: ignore[method-assign]
+
+
+def look_at_strangers(change: Callable[[local.LocalRuns, str, Look], Look]) -> None:
+    """Have a keeper see something else when it looks at a run that another one has started."""
+    start, look = local.LocalRuns.start, local.LocalRuns.look
+    own: set[str] = set()
+
+    def start_own(self: local.LocalRuns, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
+        own.add(order.run)
+        start(self, order, enclosed)
+
+    def look_at(self: local.LocalRuns, run: str, known: Claim | None = None) -> Look:
+        seen = look(self, run, known)
+        return seen if run in own or isinstance(seen, Unclaimed) else change(self, run, seen)
+
+    local.LocalRuns.start = start_own  # type: ignore[method-assign]
+    local.LocalRuns.look = look_at  # type: ignore[method-assign]
+
+
+def disown_runs() -> None:
+    """Take for lost what another keeper has started, whatever its exit record says."""
+    look_at_strangers(lambda _runs, _run, _seen: Gone(None))
+
+
+def start_over() -> None:
+    """Clear away what another keeper has started and not noted, and start it again."""
+
+    def clear(runs: local.LocalRuns, run: str, _seen: Look) -> Look:
+        shutil.rmtree(f"{runs._root}/{run}", ignore_errors=True)  # noqa: SLF001 - planted where it would be written
+        return Unclaimed()
+
+    look_at_strangers(clear)
 
 
 MUTANTS: dict[str, Mutant] = {
     "`synchronous=NORMAL`": Mutant(
-        "what was acknowledged is durable", sync_too_little, "submit", "the ledger forgot", power=True
+        "what was acknowledged is durable", sync_too_little, "submit", "the ledger forgot", tier=Tier.POWER_CUTS
     ),
     "effect before intent": Mutant(
         "no effect without an earlier durable intent", act_before_intent, "dispatch", "it began before it was intended"
@@ -248,14 +295,14 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "projection differing from replay": Mutant("state = fold(log)", project_differently, "dispatch", "replay differs"),
     "ref moved before its objects are synced": Mutant(
-        "what has landed is whole", move_refs_unsynced, "land", "is not on the branch", power=True
+        "what has landed is whole", move_refs_unsynced, "land", "is not on the branch", tier=Tier.POWER_CUTS
     ),
     "torn sandbox believed after a restart": Mutant(
         "what nobody synced is not believed",
         trust_old_boots,
         "agent",
         "is not what it wrote",
-        power=True,
+        tier=Tier.POWER_CUTS,
         at_the_end=True,
     ),
     "gate skipped": Mutant("every landed tree was verified", skip_gates, "land", "nobody verified its tree"),
@@ -274,7 +321,16 @@ MUTANTS: dict[str, Mutant] = {
     "snapshot believed unseen": Mutant(
         "a sandbox goes only when its work is kept", keep_nothing, "cancel", "nothing of it is kept"
     ),
-    "exit records not believed": Mutant(
-        "the end of a run is found whoever was dead", believe_no_record, "takeover", "UNKNOWN"
+    "transaction split in two": Mutant(
+        "what belongs together is there together",
+        commit_every_event,
+        "cancel",
+        "it has not come to that",
+        Tier.KILLS,
+        calls="fdatasync",
     ),
+    "run not adopted": Mutant(
+        "the end of a run is found whoever was dead", disown_runs, "retry", "UNKNOWN", Tier.KILLS
+    ),
+    "effect repeated": Mutant("what was begun is not begun again", start_over, "retry", "began 2 times", Tier.KILLS),
 }

@@ -12,7 +12,9 @@ import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from tests.budget import read_cpu_s
 from tests.crash.mutants import MUTANTS
 from tests.crash.slot import Point, Slot
 from tests.crash.tracing import parse_fault
@@ -31,14 +33,14 @@ def make_place() -> Path:
     return Path(tempfile.mkdtemp(prefix="hive-crash-", dir=MEMORY if MEMORY.is_dir() else None))
 
 
-def answer(slot: Slot, line: str) -> object:
+def answer(slot: Slot, line: str) -> dict[str, Any]:
     command, _, name = line.partition(" ")
     match command:
         case "list":
             points = [str(point) for point in slot.list_points(name)]
             return {"points": points, "states": slot.states}
         case "recover":
-            return [str(fault) for fault in slot.list_recovery_points(name)]
+            return {"points": [str(fault) for fault in slot.list_recovery_points(name)]}
         case _:
             return asdict(slot.strike(parse_point(line)))
 
@@ -57,11 +59,12 @@ def main() -> None:
                 MUTANTS[mutant].plant()
         slot = Slot(place)
         for line in sys.stdin:
+            before = read_cpu_s()
             try:
                 reply = answer(slot, line.strip())
             except Exception as error:  # noqa: BLE001 - whoever asked has to hear of it
                 reply = {"problem": f"{type(error).__name__}: {error}"}
-            sys.stdout.write(json.dumps(reply) + "\n")
+            sys.stdout.write(json.dumps({**reply, "cpu_s": read_cpu_s() - before}) + "\n")
             sys.stdout.flush()
     finally:
         shutil.rmtree(place, ignore_errors=True)

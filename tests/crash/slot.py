@@ -51,6 +51,8 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
     fired: bool = True
     states: dict[str, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)  # of passes that failed and were made again
+    leftovers: list[str] = field(default_factory=list)  # processes that had not ended when everything had
 
 
 class Slot:
@@ -58,25 +60,27 @@ class Slot:
 
     def __init__(self, directory: Path) -> None:
         self.world = directory / "world"
-        self.template = directory / "template"
+        self.templates = directory / "templates"
         self.log = directory / "strace.log"
         self.stage = Stage(self.world)
         self.shim = GitShim(directory / "shim")
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._prepared = ""
+        self._now = ""
+        self._leftovers: list[str] = []
         self._ends = directory / "ends.json"
 
     def prepare(self, name: str, in_boot: Callable[[Job], Job] = lambda job: job) -> Scenario:
-        """Build the world in which a scenario begins, in this boot or in an earlier one, and keep a copy of it."""
-        scenario = SCENARIOS[name]
-        if self._prepared != name:
-            self._wipe(self.world, self.template)
+        """Build the world in which a scenario begins, in this boot or in an earlier one, once, and keep a copy."""
+        scenario, self._now = SCENARIOS[name], name
+        template = self.templates / name
+        if not template.exists():
+            self._wipe(self.world)
             self.world.mkdir(parents=True)
             problem = self._in_child(in_boot(lambda: scenario.prepare(self.stage)))
             assert not problem, f"{name} could not be prepared: {problem}"
             self._end_everybody()
-            self._copy(self.world, self.template)
-            self._prepared = name
+            self.templates.mkdir(exist_ok=True)
+            self._copy(self.world, template)
         return scenario
 
     def list_points(self, name: str) -> list[Point]:
@@ -88,7 +92,7 @@ class Slot:
         status = run_traced(lambda: scenario.act(self.stage), record_calls(self.log))
         log = self.log.read_text()
         problems = [f"it ended with {status}"] if status else []
-        problems += self._recover(scenario)
+        problems += self._recover(scenario) or self.stage.list_errors()
         assert not problems, f"{name} undisturbed: {problems}"
         return [Point(name, fault) for fault in count_points(log)]
 
@@ -96,7 +100,7 @@ class Slot:
         points = []
         with self.shim.installed(record=True):
             problem = self._in_child(lambda: scenario.act(self.stage))
-        problems = ([problem] if problem else []) + self._recover(scenario)
+        problems = ([problem] if problem else []) + (self._recover(scenario) or self.stage.list_errors())
         assert not problems, f"{name} undisturbed: {problems}"
         for git, log in self.shim.read_logs():
             points += [Point(name, fault, in_git=git + end) for fault in count_points(log) for end in ("", "!")]
@@ -126,6 +130,7 @@ class Slot:
                 verdict.violations = [f"hung: {error}"]
             finally:
                 self._end_everybody()
+            verdict.errors, verdict.leftovers = self.stage.list_errors(), list(self._leftovers)
             if verdict.fired or verdict.violations:
                 break  # else it took another course this time; a point that was not struck proves nothing
         return verdict
@@ -193,10 +198,11 @@ class Slot:
 
     def _put_back(self) -> None:
         self._wipe(self.world)
-        self._copy(self.template, self.world)
+        self._leftovers.clear()
+        self._copy(self.templates / self._now, self.world)
 
     def _copy(self, source: Path, target: Path) -> None:
-        pairs = [(_beside(source, end), _beside(target, end)) for end in ("", ".said")]
+        pairs = [(_beside(source, end), _beside(target, end)) for end in ("", ".said", ".errors")]
         for old, new in pairs:
             if old.exists():
                 subprocess.run(("cp", "-a", "--", str(old), str(new)), check=True)
@@ -204,10 +210,14 @@ class Slot:
     def _wipe(self, *places: Path) -> None:
         for place in places:
             shutil.rmtree(place, ignore_errors=True)
-            _beside(place, ".said").unlink(missing_ok=True)
+            for end in (".said", ".errors"):
+                _beside(place, end).unlink(missing_ok=True)
 
     def _end_everybody(self) -> None:
-        """Wait until nothing that was started here is alive: a latecomer would act in the next point's world."""
+        """Wait until nothing that was started here is alive: a latecomer would act in the next point's world.
+
+        What has to be killed for that is noted.
+        """
         deadline = time.monotonic() + 2.0
         while True:
             try:
@@ -217,8 +227,11 @@ class Slot:
             if pid == 0:
                 if time.monotonic() > deadline:
                     for child in _children():
-                        with contextlib.suppress(ProcessLookupError):
+                        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+                            said = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ")
                             os.kill(child, signal.SIGKILL)
+                            if said:  # else it is dead and not yet waited for
+                                self._leftovers.append(said[:100].decode(errors="replace"))
                 time.sleep(0.002)  # real time: other processes end
 
 

@@ -19,7 +19,8 @@ from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
-from hivekeeper.keeper.keeper import Hive, Keeper
+from hivekeeper.hive import Hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger
@@ -45,6 +46,7 @@ class Stage:
         self.remote = root / "remote.git"  # another one of the person's, without files, where a scenario needs it
         # Outside what a power cut can touch: a line for every agent that truly began, and for all that was promised.
         self.said = root.with_name(f"{root.name}.said")
+        self.errors = root.with_name(f"{root.name}.errors")  # of passes that failed and were made again
         self.copy = root / "copy.db"  # of a ledger, from before more was done
         self.settings = Settings(workers=2, level="limits", pool=0, parallel=2)
 
@@ -111,8 +113,10 @@ class Stage:
             try:
                 yield keeper
             finally:
-                with contextlib.suppress(HiveError):
+                try:
                     keeper.close()
+                except HiveError as error:
+                    self._note("lease", error)
 
     def take_lease(self, ledger: Ledger) -> Keeper:
         return Keeper(Hive(Places(self.hive), self.settings, ledger))
@@ -138,12 +142,23 @@ class Stage:
                 loop.run_once()
             except StaleEpochError:
                 raise
-            except (IllegalTransitionError, HiveError):
+            except (IllegalTransitionError, HiveError) as error:
+                self._note(loop.name, error)
                 time.sleep(0.01)  # real time: as the keeper does, it goes on with the next pass a moment later
         still_open = set(self.list_open_runs(keeper))
         for run in asked:
             if run in still_open:
                 self.wait_for(keeper, run)
+
+    def _note(self, loop: str, error: Exception) -> None:
+        """Write down that a pass failed: the judge of a play is told, and undisturbed there may be none."""
+        with contextlib.suppress(OSError):  # perhaps this very call is the one that fails
+            descriptor = os.open(self.errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.write(descriptor, f"the {loop}: {type(error).__name__}: {error}".replace("\n", " ").encode() + b"\n")
+            os.close(descriptor)
+
+    def list_errors(self) -> list[str]:
+        return self.errors.read_text().splitlines() if self.errors.exists() else []
 
     def wait_for(self, keeper: Keeper, run: str) -> None:
         """Wait for a run's exit record without looking inside, so that no call of ours depends on how long it took."""

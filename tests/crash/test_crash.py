@@ -1,22 +1,24 @@
-"""Killed before every changing call, once and again during recovery, or its calls failing: nothing may be lost."""
+"""Killed before any changing call, once and again during recovery, or its calls failing: nothing may be lost.
+
+The scenarios share the seconds of the tier: a point of each, chosen by the seed, then another of each, until they are
+used.
+"""
 
 import random
-import time
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.crash.budget import LINES, SEED, SOAK, TALLY, shuffle
-from tests.crash.conftest import Players, need_strace
+from tests.budget import LEAST_POINTS, LINES, SEED, SOAK, TALLY, get_seconds, shuffle
+from tests.crash.conftest import Player, Players
+from tests.crash.playing import Scenario
 from tests.crash.scenarios import SCENARIOS
 
-# Of each scenario so many points, all in a soak. With a repository a point takes real git to recover, and a git that
-# is struck costs a whole life of a task around it.
-MOST_POINTS, MOST_WITH_GIT, MOST_IN_GIT = 165, 20, 10
-DOUBLES, ERRORS = 110, 90
-LEAST_POINTS = 2000
-# A point may be missed when a run takes another course under load; another one is struck in its place, so that as many
-# fire as were wanted. Where many are missed, the list of points is not that of what is played.
+KILLS, DOUBLES, ERRORS = "crash points", "double crashes", "failing calls"
+KINDS = (KILLS,) * 6 + (DOUBLES,) * 2 + (ERRORS,) * 2
+# A point may be missed when a run takes another course under load; another one is struck in its place. Where many are
+# missed, the list of points is not that of what is played.
 MOST_MISSED = 0.1
 # What a call can truly come back with, by name; the rest can only be the last one.
 FAILURES = {
@@ -25,79 +27,122 @@ FAILURES = {
     "clone": ("EAGAIN",), "clone3": ("EAGAIN",), "vfork": ("EAGAIN",), "rename": ("EIO",), "renameat2": ("EIO",),
 }  # fmt: skip
 
-pytestmark = pytest.mark.timeout(3600 if not SOAK else 86_400)
+pytestmark = pytest.mark.timeout(1800 + SOAK * 7200)
 
 
-def list_bad(verdicts: list[dict[str, Any]]) -> list[str]:
-    """Say what went wrong, a line each that plays it again."""
-    bad = []
-    for verdict in verdicts:
-        wrong = verdict.get("violations", []) or ([verdict["problem"]] if "problem" in verdict else [])
+class Course:
+    """A scenario, struck at one point after another by the player that it has."""
+
+    def __init__(self, name: str, scenario: Scenario, player: Player) -> None:
+        self.name, self.fired, self.missed = name, Counter[str](), list[str]()
+        self.bad: list[str] = []
+        self.notes: list[str] = []
+        self.is_over = False
+        self.listed: list[str] = []
+        self._scenario, self._player = scenario, player
+        self._chance = random.Random(f"{SEED} {name}")  # noqa: S311 - a choice, not a secret
+        self._ends: dict[str, str] | None = None
+        self._points: list[str] = []
+        self._failing: list[str] = []
+        self._early: list[str] = []
+
+    def begin(self) -> None:
+        """Play it undisturbed, and list its points."""
+        answer = self._player.ask(f"list {self.name}")
+        if "problem" in answer:
+            self.bad.append(answer["problem"])
+            self.is_over = True
+            return
+        self.listed = list(answer["points"])
+        self._points = shuffle(self.listed)
+        self._failing = shuffle([failing for point in self.listed for failing in list_failures(point)])
+        # The keeper's death costs nobody anything: runs go on. The death of a wrapper, or of git, may cost an attempt.
+        self._ends = answer["states"] if self._scenario.is_sure and not self._scenario.by_git else None
+
+    def strike(self) -> None:
+        """Play the next point."""
+        kind = self._chance.choice(KINDS)
+        if kind == ERRORS and self._failing:
+            point = self._failing.pop()
+        elif (kind == DOUBLES or not self._points) and not self._scenario.by_git:
+            kind, point = DOUBLES, f"{self._chance.choice(self.listed)}/{self._chance.choice(self._list_early())}"
+        elif self._points:
+            kind, point = KILLS, self._points.pop()
+        else:
+            self.is_over = True
+            return
+        verdict = self._player.ask(point)
+        self._judge(kind, point, verdict)
+        if verdict.get("fired", True):
+            self.fired[kind] += 1
+        else:
+            self.missed.append(point)
+
+    def _list_early(self) -> list[str]:
+        """List the earlier half of the recovery: whatever the first kill left to do, it comes so far."""
+        if not self._early:
+            found = self._player.ask(f"recover {self.name}")["points"]
+            self._early = found[: max(1, len(found) // 2)]
+        return self._early
+
+    def _judge(self, kind: str, point: str, verdict: dict[str, Any]) -> None:
+        wrong = list(verdict.get("violations", ())) + ([verdict["problem"]] if "problem" in verdict else [])
+        if not wrong and kind != ERRORS and self._ends is not None and verdict["states"] != self._ends:
+            wrong = [f"it came to {verdict['states']}, and undisturbed to {self._ends}"]
         if wrong:
-            bad.append(f"make crash POINT={verdict['point']}   # {wrong[0][-600:]}")
-    return bad
+            self.bad.append(f"make crash POINT={point}   # {wrong[0][-2000:]}")
+        if kind != ERRORS:  # calls that fail make passes fail: that is what is tried
+            self.notes += [f"{point}: {error}" for error in verdict.get("errors", ())]
+        self.notes += [f"{point}: {left} had not ended" for left in verdict.get("leftovers", ())]
 
 
-def play(players: Players, points: list[str], wanted: int, what: str, ends: dict[str, Any] | None = None) -> list[str]:
-    """Play points in their order until so many have fired; `ends` tells what the tasks of a scenario must come to."""
-    started, verdicts, fired = time.monotonic(), list[dict[str, Any]](), 0
-    while fired < wanted and len(verdicts) < len(points):
-        verdicts += players.play(points[len(verdicts) :][: wanted - fired])
-        fired = sum(verdict.get("fired", True) for verdict in verdicts)
-    missed = [verdict["point"] for verdict in verdicts if not verdict.get("fired", True)]
-    TALLY[what] += fired
-    TALLY["points that were missed"] += len(missed)
-    TALLY[f"{what}, seconds"] += round(time.monotonic() - started)
-    assert len(missed) <= max(2, MOST_MISSED * len(verdicts)), missed
-    for verdict in verdicts:
-        expected = (ends or {}).get(verdict["point"].partition("/")[0], verdict.get("states"))
-        if verdict.get("states") != expected and not verdict.get("violations"):
-            verdict["violations"] = [f"it came to {verdict.get('states')}, and undisturbed to {expected}"]
-    return list_bad(verdicts)
+def list_failures(point: str) -> list[str]:
+    """Name the errors that the call of a point can come back with, once and from then on."""
+    call = point.rpartition("/")[2].partition(":")[0]
+    return [f"{point}:{error}{lasting}" for error in FAILURES.get(call, ()) for lasting in ("", "+")]
+
+
+@pytest.fixture(scope="module")
+def courses() -> dict[str, Course]:
+    """All scenarios, struck as often as there is time."""
+    players, courses = Players(get_seconds("crash")), dict[str, Course]()
+
+    def play(player: Player, names: list[str]) -> None:
+        own = [Course(name, SCENARIOS[name], player) for name in names]
+        courses.update({course.name: course for course in own})
+        at = names[0]
+        try:
+            for course in own:
+                at = course.name
+                course.begin()
+            while any(may_go_on(course) for course in own):
+                for course in filter(may_go_on, own):
+                    at = course.name
+                    course.strike()
+        except (AssertionError, OSError, KeyError) as error:
+            courses[at].bad.append(f"{type(error).__name__}: {error}")
+
+    def may_go_on(course: Course) -> bool:
+        has_least = course.fired.total() >= LEAST_POINTS
+        return not course.is_over and (players.have_time or not has_least)
+
+    players.share(shuffle(list(SCENARIOS)), play)
+    for course in courses.values():
+        TALLY.update(course.fired)
+        TALLY["points that were missed"] += len(course.missed)
+        struck = ", ".join(f"{course.fired[kind]} {kind}" for kind in (KILLS, DOUBLES, ERRORS) if course.fired[kind])
+        LINES.append(f"  {course.name}: {struck}, of {len(course.listed)} points; {len(course.bad)} wrong")
+        LINES.extend(f"    note: {note[:300]}" for note in course.notes)
+    TALLY["crash tier, CPU seconds"] += round(players.cpu_s)
+    return courses
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed_at_any_point_it_is_recovered_whole(players: Players, name: str) -> None:
-    answer = players.list_points(name)
-    listed, scenario = answer["points"], SCENARIOS[name]
-    # The keeper's death costs nobody anything: runs go on. The death of a wrapper, or of git, may cost an attempt.
-    ends = {} if scenario.by_git or not scenario.is_sure else {name: answer["states"]}
-    most = MOST_IN_GIT if scenario.by_git else MOST_WITH_GIT if scenario.with_git else MOST_POINTS
-    points = shuffle(listed)
-    wanted = len(points) if SOAK else min(most, len(points))
-    chosen = "" if wanted == len(listed) else f" (of {len(listed)}, seed {SEED})"
-    bad = play(players, points, wanted, "crash points", ends)
-    LINES.append(f"  {name}: {wanted} points{chosen}, {len(bad)} wrong")
-    assert bad == []
+def test_struck_at_any_point_it_is_recovered_whole(courses: dict[str, Course], name: str) -> None:
+    assert courses[name].bad == []
+    assert courses[name].fired.total() >= LEAST_POINTS or courses[name].is_over
 
 
-def test_enough_points_were_struck() -> None:
-    need_strace()
-    assert TALLY["crash points"] >= LEAST_POINTS
-
-
-def test_killed_again_while_it_is_recovered_it_is_still_whole(players: Players) -> None:
-    chance = random.Random(SEED)  # noqa: S311 - a choice, not a secret
-    pairs: list[str] = []
-    spare: list[str] = []
-    ends: dict[str, Any] = {}
-    for name, scenario in SCENARIOS.items():
-        if not scenario.by_git:
-            answer, second = players.list_points(name), players.list_recovery(name)
-            first = answer["points"]
-            ends |= {name: answer["states"]} if scenario.is_sure else {}
-            each = len(first) if SOAK else DOUBLES // sum(not s.by_git for s in SCENARIOS.values())
-            # The earlier half of the recovery: whatever the first kill left to do, it comes so far.
-            early = second[: max(1, len(second) // 2)]
-            pairs += [f"{chance.choice(first)}/{chance.choice(early)}" for _ in range(each)]
-            spare.append(f"{chance.choice(first)}/{chance.choice(early)}")
-    assert play(players, pairs + spare, len(pairs), "double crashes", ends) == []
-
-
-def test_calls_that_fail_do_no_harm(players: Players) -> None:
-    points = []
-    for name in SCENARIOS:
-        for point in players.list_points(name)["points"]:
-            call = point.rpartition("/")[2].partition(":")[0]
-            points += [f"{point}:{error}{lasting}" for error in FAILURES.get(call, ()) for lasting in ("", "+")]
-    assert play(players, shuffle(points), len(points) if SOAK else ERRORS, "failing calls") == []
+def test_few_points_were_missed(courses: dict[str, Course]) -> None:
+    missed = [point for course in courses.values() for point in course.missed]
+    assert len(missed) <= max(2, MOST_MISSED * sum(course.fired.total() for course in courses.values())), missed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.crash.budget import LINES, SEED, SOAK, TALLY
+from tests.budget import LINES, SEED, SOAK, TALLY
 from tests.crash.conftest import Player
 
 KILLS = 1000 if SOAK else 50

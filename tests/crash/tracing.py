@@ -7,7 +7,6 @@ number; `--seccomp-bpf` never delivers a signal; and a fault that did not fire p
 import ctypes
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections import Counter
@@ -49,14 +48,6 @@ def parse_fault(text: str) -> Fault:
     """Read a fault back from its one line."""
     call, number, *error = text.split(":")
     return Fault(call, int(number), "".join(error).rstrip("+"), lasting=text.endswith("+"))
-
-
-def find_strace() -> str | None:
-    """Tell why strace cannot be used here; None when it can."""
-    if shutil.which("strace") is None:
-        return "strace is not installed (apt-get install strace)"
-    probe = subprocess.run(("strace", "-qq", "-e", "trace=none", "true"), check=False, capture_output=True, text=True)
-    return None if probe.returncode == 0 else f"strace does not work here: {probe.stderr.strip()}"
 
 
 def count_points(log: str) -> list[Fault]:

@@ -14,8 +14,9 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import assert_never
@@ -121,13 +122,18 @@ class Disk:
                 assert_never(node)
 
 
-def write_state(state: State, root: Path) -> None:
-    """Make a directory hold exactly this, whatever it held."""
-    Disk(root).become(state)
+def list_labels(start: Tree, ops: Sequence[Op], last: int | None = None) -> list[str]:
+    """Name every state there may be, without making any; a few of them turn out to be like others, or not to be."""
+    model = _Model(start, len(ops) if last is None else last)
+    return [
+        f"{index}-{label}" for index, op in enumerate(ops) if model.apply(index, op) for label, _ in model.outcomes()
+    ]
 
 
-def enumerate_states(start: Tree, ops: Sequence[Op], last: int | None = None) -> Iterator[State]:
-    """Tell each state a cut could have left, at any moment of these operations.
+def enumerate_states(
+    start: Tree, ops: Sequence[Op], last: int | None = None, chosen: Collection[str] | None = None
+) -> Iterator[State]:
+    """Make each state a cut could have left, at any moment of these operations, or those with the chosen labels.
 
     Without a single fsync there are as many states as pairs of operations; `last` drops only the last so many of
     those that are not durable.
@@ -137,12 +143,14 @@ def enumerate_states(start: Tree, ops: Sequence[Op], last: int | None = None) ->
     for index, op in enumerate(ops):
         if not model.apply(index, op):
             continue
-        for label, outcome in model.outcomes():
+        for label, make in model.outcomes():
+            name = f"{index}-{label}"
+            if (chosen is not None and name not in chosen) or (outcome := make()) is None:
+                continue
             key = outcome.digest, len(model.acknowledged)
             if key not in seen:
                 seen.add(key)
-                acknowledged, links = model.acknowledged, outcome.list_links()
-                yield State(f"{index}-{label}", outcome.make_tree(), acknowledged, outcome.digest, links)
+                yield State(name, outcome.make_tree(), model.acknowledged, outcome.digest, outcome.list_links())
 
 
 def replay(start: Tree, ops: Sequence[Op]) -> Tree:
@@ -150,7 +158,7 @@ def replay(start: Tree, ops: Sequence[Op]) -> Tree:
     model = _Model(start, 0)
     for index, op in enumerate(ops):
         model.apply(index, op)
-    return next(model.outcomes())[1].make_tree()
+    return model.view.make_outcome().make_tree()
 
 
 @dataclass(slots=True, eq=False)
@@ -212,6 +220,9 @@ class _Outcome:
         return {path: paths[0] for paths in self.paths.values() for path in paths[1:]}
 
 
+_Make = Callable[[], _Outcome | None]  # None when nobody would see a difference
+
+
 class _View:
     """A whole tree with its digest and the paths of each inode."""
 
@@ -245,6 +256,10 @@ class _View:
             digest += digest_entry(path, node) - digest_entry(path, self.tree[path])
         return _Outcome(digest, self.tree, self.paths, replaced)
 
+    def make_outcome(self) -> _Outcome:
+        """Tell of the tree as it is."""
+        return _Outcome(self.digest, self.tree, self.paths)
+
     def settle(self, outcome: _Outcome) -> None:
         """Become that tree."""
         self.tree.update(outcome.replaced)
@@ -267,7 +282,14 @@ class _Model:
             directory, name = self._locate(path)
             inode = _Inode(node, node)
             directory.entries[name] = directory.durable_entries[name] = inode
-        self._view, self._durable_view = self._look(), self._look(durable=True)
+        self._view: _View | None = None
+        self._durable_view: _View | None = None
+
+    @property
+    def view(self) -> _View:
+        """The tree as programs see it, made when somebody asks."""
+        self._view = self._view or self._look()
+        return self._view
 
     def _look(
         self, *, durable: bool = False, instead: Mapping[_Inode, Mapping[str, _Inode | None]] | None = None
@@ -346,7 +368,8 @@ class _Model:
         inode.changes.append(self._last)
         inode.node = _changed(before, op)
         self._dirty[inode] = None
-        self._view.settle(self._view.replace(inode, inode.node))
+        if self._view is not None:
+            self._view.settle(self._view.replace(inode, inode.node))
         return True
 
     def _rename(self, index: int, op: MakeDirectory | Symlink | Link | Rename | Remove) -> bool:
@@ -381,7 +404,7 @@ class _Model:
         self._steps.append(_Step(index, slots))
         for slot in slots:
             _put(slot.directory.entries, slot.name, slot.after)
-        self._view = self._look()
+        self._view = None
         return True
 
     def _sync(self, inode: _Inode | None) -> bool:
@@ -414,28 +437,34 @@ class _Model:
         settled = {step.index for step in steps}
         self._steps = [step for step in self._steps if step.index not in settled]
         if different:
-            self._durable_view = self._look(durable=True)
+            self._durable_view = None
         return different
 
-    def outcomes(self) -> Iterator[tuple[str, _Outcome]]:
-        """Tell what a cut at this moment could leave."""
-        yield "all", _Outcome(self._view.digest, self._view.tree, self._view.paths)
-        yield "durable", _Outcome(self._durable_view.digest, self._durable_view.tree, self._durable_view.paths)
-        lost: list[tuple[int, _Step | tuple[_Inode, _Change]]] = [(step.index, step) for step in self._steps]
+    def outcomes(self) -> Iterator[tuple[str, _Make]]:
+        """Tell what a cut at this moment could leave, each to be made when it is wanted."""
+        yield "all", partial(self._show, durable=False)
+        yield "durable", partial(self._show, durable=True)
+        lost: list[tuple[int, _Make]] = [(step.index, partial(self._drop, step)) for step in self._steps]
         for inode in self._dirty:
-            if inode in self._view.paths:
-                lost += [(change.index, (inode, change)) for change in inode.changes]
-                if inode.changes[-1] is self._last and self._last.half is not None:
-                    yield "torn", self._view.replace(inode, self._last.half)
+            lost += [(change.index, partial(self._replace, inode, change.without)) for change in inode.changes]
+            if inode.changes[-1] is self._last and self._last.half is not None:
+                yield "torn", partial(self._replace, inode, self._last.half)
         lost.sort(key=itemgetter(0))
-        for index, what in lost[max(0, len(lost) - self._most) :]:
-            yield (
-                f"dropped-{index}",
-                self._drop(what) if isinstance(what, _Step) else self._view.replace(what[0], what[1].without),
-            )
+        for index, make in lost[max(0, len(lost) - self._most) :]:
+            yield f"dropped-{index}", make
         if self._newest is not None and self._newest.file.size:
             empty = zeros(self._newest.file.size).with_mode(self._newest.file.mode)
-            yield "zeroed", self._view.replace(self._newest, empty)
+            yield "zeroed", partial(self._replace, self._newest, empty)
+
+    def _show(self, *, durable: bool) -> _Outcome:
+        if not durable:
+            return self.view.make_outcome()
+        self._durable_view = self._durable_view or self._look(durable=True)
+        return self._durable_view.make_outcome()
+
+    def _replace(self, inode: _Inode, file: File) -> _Outcome | None:
+        """Give a file another content; one without a name is seen by nobody."""
+        return self.view.replace(inode, file) if inode in self.view.paths else None
 
     def _drop(self, dropped: _Step) -> _Outcome:
         """Take a step back, and every later one that builds on it."""
@@ -448,8 +477,7 @@ class _Model:
                 for slot in step.slots:
                     instead.setdefault(slot.directory, {}).setdefault(slot.name, slot.before)
                     placed.add(slot.after)
-        view = self._look(instead=instead)
-        return _Outcome(view.digest, view.tree, view.paths)
+        return self._look(instead=instead).make_outcome()
 
 
 def _put(entries: dict[str, _Inode], name: str, inode: _Inode | None) -> None:

@@ -1,16 +1,16 @@
 """Cuts the power at every moment of a scenario: records it once, then makes every disk state a cut could have left.
 
-`python -m tests.power.player` reads lines `SCENARIO CHECKED RECOVERED SEED [MOST-BAD]` and answers a JSON line each: so
-many states are checked as they are found (SQLite's own recovery, the chain, everything that was promised), and so many
-of them brought to their end by a keeper of the next boot. `--state SCENARIO/LABEL` plays one state and shows its log.
+`python -m tests.power.player` reads lines `SCENARIO SECONDS SEED [MOST-BAD [recover]]` and answers a JSON line each.
+In so many CPU seconds states are checked as they are found (SQLite's own recovery, the chain, everything that was
+promised), in an order chosen by the seed; some of them, or all, are brought to their end by a keeper of the next boot.
+Only the chosen ones are made. `--state SCENARIO/LABEL` plays one state and shows its log.
 """
 
 import json
 import random
 import shutil
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,21 +18,21 @@ from hivekeeper.errors import HiveError
 from hivekeeper.keeper import lease
 from hivekeeper.runs import wrapper
 from hivekeeper.testing.history import check_history
-from tests.crash.budget import SOAK
+from tests.budget import LEAST_STATES, SOAK, read_cpu_s
 from tests.crash.mutants import MUTANTS
 from tests.crash.player import make_place
 from tests.crash.scenarios import SCENARIOS
 from tests.crash.slot import Slot
 from tests.crash.tracing import run_traced
-from tests.power.disk import Disk, State, enumerate_states
+from tests.power.disk import Disk, State, enumerate_states, list_labels
 from tests.power.trace import parse_trace, strace_argv
 from tests.power.tree import load_tree
 
 BEFORE = "the-boot-before-the-power-cut"
 # Without any sync there are as many states as pairs of operations; of those in flight the newest few are dropped.
 MOST_DROPPED = None if SOAK else 12
-# A ledger half made is refused until it is made again; one put back knows less than its world until it has looked.
-UNLIKE_ITS_WORLD = ("create", "restore")
+# Where the ledger itself is being made: before that is acknowledged it may be refused, and is made again.
+UNMADE = ("create",)
 
 
 def before_the_cut(act: Callable[[], None]) -> Callable[[], None]:
@@ -51,56 +51,70 @@ class Summary:
     """How a scenario fared."""
 
     scenario: str
-    operations: int = 0
-    states: int = 0
+    states: int
     checked: int = 0
     recovered: int = 0
-    seconds: float = 0.0
     bad: list[str] = field(default_factory=list)
 
 
 class PowerSlot(Slot):
     """A place whose power is cut."""
 
-    def record(self, name: str) -> list[State]:
-        """Play a scenario once and list every state its disk could be in."""
+    def record(self, name: str) -> None:
+        """Play a scenario once, and keep what happened on the disk."""
         scenario = self.prepare(name, in_boot=before_the_cut)
         self._put_back()
-        start, said = load_tree(self.world), self.stage.said.read_bytes() if self.stage.said.exists() else b""
+        # What is wrong before anything was done is no power cut's doing: a ledger put back knows less than its world.
+        self._known = [] if name in UNMADE else self._look()
+        self._put_back()  # a look is not without traces in SQLite's files
+        self._start = load_tree(self.world)
+        self._said_before = self.stage.said.read_bytes() if self.stage.said.exists() else b""
         status = run_traced(before_the_cut(lambda: scenario.act(self.stage)), strace_argv(self.log))
         assert status == 0, f"{name} ended with {status} while it was recorded"
         self._end_everybody()
-        ops = parse_trace(self.log.read_text(), self.world, self.stage.said)
-        self.operations = len(ops)
-        self.said_before = said
-        return list(enumerate_states(start, ops, MOST_DROPPED))
+        self._ops = parse_trace(self.log.read_text(), self.world, self.stage.said)
 
-    def cut(self, name: str, *, checked: int, recovered: int, seed: int, most_bad: int | None = None) -> Summary:
-        """Check so many states of a scenario, and recover so many of those; a few bad ones may be enough."""
-        started = time.monotonic()
-        states = self.record(name)
-        summary = Summary(name, self.operations, len(states))
-        chance = random.Random(f"{seed} {name}")  # noqa: S311 - a choice, not a secret
-        chosen = states if len(states) <= checked else sorted(chance.sample(states, checked), key=states.index)
-        to_recover = chance.sample(chosen, min(recovered, len(chosen)))
-        if most_bad is not None:  # in no order: a few bad ones are found sooner everywhere than from the beginning on
-            chosen = chance.sample(chosen, len(chosen))
-        recovering, disk = set(map(id, to_recover)), Disk(self.world)
-        for state in chosen:
-            wrong = self._play(name, disk, state, recover=id(state) in recovering)
-            if wrong:
-                summary.bad.append(f"make power STATE={name}/{state.label}   # {wrong[0][-600:]}")
-                if len(summary.bad) == most_bad:
+    def list_labels(self) -> list[str]:
+        """Name every state in which the disk could be."""
+        return list_labels(self._start, self._ops, MOST_DROPPED)
+
+    def make(self, labels: Sequence[str]) -> Iterator[State]:
+        """Make the states of these names."""
+        return enumerate_states(self._start, self._ops, MOST_DROPPED, set(labels))
+
+    def cut(
+        self, name: str, seconds: float, seed: int, most_bad: int | None = None, *, recover_all: bool = False
+    ) -> Summary:
+        """Check states of a scenario in no order, and recover some, until the time is used or enough are bad."""
+        end = read_cpu_s() + seconds
+        self.record(name)
+        labels = self.list_labels()
+        random.Random(f"{seed} {name}").shuffle(labels)  # noqa: S311 - a choice, not a secret
+        summary, disk, recovering_s, size = Summary(name, len(labels)), Disk(self.world), 0.0, LEAST_STATES
+        began = read_cpu_s()
+        while labels and (summary.checked < LEAST_STATES or read_cpu_s() < end):
+            chunk, labels, size = labels[:size], labels[size:], size * 2
+            for state in self.make(chunk):
+                before = read_cpu_s()
+                if before > end and summary.checked >= LEAST_STATES:
                     break
-        summary.checked, summary.recovered = len(chosen), len(to_recover)
-        summary.seconds = time.monotonic() - started
+                # A recovery takes as long as many checks: a third of the time is for them.
+                recover = recover_all or not summary.recovered or recovering_s * 3 < before - began
+                if wrong := self._play(name, disk, state, recover=recover):
+                    summary.bad.append(f"make power STATE={name}/{state.label}   # {wrong[0][-2000:]}")
+                    if len(summary.bad) == most_bad:
+                        return summary
+                summary.checked += 1
+                if recover:
+                    summary.recovered += 1
+                    recovering_s += read_cpu_s() - before
         return summary
 
     def _play(self, name: str, disk: Disk, state: State, *, recover: bool) -> list[str]:
         disk.become(state)
-        self.stage.said.write_bytes(self.said_before + state.acknowledged)
+        self.stage.said.write_bytes(self._said_before + state.acknowledged)
         try:
-            wrong = [] if name in UNLIKE_ITS_WORLD else self._look()
+            wrong = [what for what in self._look(promised=name not in UNMADE) if what not in self._known]
             if recover and not wrong:
                 wrong = self._recover(SCENARIOS[name])
         except TimeoutError as error:
@@ -109,18 +123,19 @@ class PowerSlot(Slot):
             self._end_everybody()
         return wrong
 
-    def _look(self) -> list[str]:
-        """Judge the state as it is found, before anybody recovers it."""
+    def _look(self, *, promised: bool = True) -> list[str]:
+        """Judge the state as it is found, before anybody recovers it; a ledger nobody was told of may be half made."""
         try:
             return [str(violation) for violation in check_history(self.stage.read_history(settled=False))]
         except HiveError as error:
-            return [f"the ledger is refused: {error}"]
+            return [f"the ledger is refused: {error}"] if promised or self.stage.list_said() else []
 
 
 def play_one(slot: PowerSlot, text: str) -> int:
     """Play one state again, as a failure prints it."""
     name, _, label = text.partition("/")
-    state = next((state for state in slot.record(name) if state.label == label), None)
+    slot.record(name)
+    state = next(slot.make([label]), None)
     if state is None:
         sys.stdout.write(f"{name} has no state {label} this time\n")
         return 2
@@ -130,11 +145,10 @@ def play_one(slot: PowerSlot, text: str) -> int:
 
 
 def answer(slot: PowerSlot, line: str) -> dict[str, Any]:
-    name, *words = line.split()
-    checked, recovered, seed, *most_bad = map(int, words)
+    name, seconds, seed, *more = line.split()
+    most_bad = int(more[0]) if more else None
     try:
-        most = most_bad[0] if most_bad else None
-        return slot.cut(name, checked=checked, recovered=recovered, seed=seed, most_bad=most).__dict__
+        return slot.cut(name, float(seconds), int(seed), most_bad, recover_all="recover" in more).__dict__
     except Exception as error:  # noqa: BLE001 - whoever asked has to hear of it
         return {"scenario": name, "problem": f"{type(error).__name__}: {error}"}
 
@@ -150,7 +164,9 @@ def main(arguments: Sequence[str]) -> int:
                 MUTANTS[mutant].plant()
         slot = PowerSlot(place)
         for line in sys.stdin:
-            sys.stdout.write(json.dumps(answer(slot, line)) + "\n")
+            before = read_cpu_s()
+            reply = answer(slot, line)
+            sys.stdout.write(json.dumps({**reply, "cpu_s": read_cpu_s() - before}) + "\n")
             sys.stdout.flush()
     finally:
         shutil.rmtree(place, ignore_errors=True)

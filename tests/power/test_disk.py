@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.power.disk import Disk, State, UnknownFileError, enumerate_states, replay, write_state
+from tests.needs import need_strace
+from tests.power.disk import Disk, State, UnknownFileError, enumerate_states, list_labels, replay
 from tests.power.ops import Acknowledge, Link, MakeDirectory, Op, Open, Rename, Resize, Symlink, Sync, SyncAll, Write
-from tests.power.trace import record, require_strace
+from tests.power.trace import record
 from tests.power.tree import Directory, File, SymbolicLink, Tree, digest_tree, load_tree
 
 BIG = b"n" * 9000
@@ -29,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 def run(root: Path, *argv: str) -> tuple[Tree, list[Op]]:
     """Record a command, and see that the record leads to what is really there."""
-    require_strace()
+    need_strace()
     start = load_tree(root)
     ops = record(argv, root, root.with_suffix(".log"), acknowledged_through=root.with_name("told"))
     assert replay(start, ops) == load_tree(root)
@@ -60,6 +61,15 @@ def after_promise(states: Sequence[State]) -> list[State]:
 
 
 PROMISE = "\nos.write(new('../told'), b'done')\n"
+
+
+def test_of_chosen_states_only_these_are_made_and_they_are_the_same(root: Path) -> None:
+    script = "mkdir d && echo data > d/f && sync d/f && mv d/f g && echo more >> g"
+    start, ops = run(root, "sh", "-c", script)
+    every = {state.label: state for state in enumerate_states(start, ops)}
+    assert every.keys() <= set(list_labels(start, ops))
+    for label, state in every.items():
+        assert list(enumerate_states(start, ops, chosen={label})) == [state]
 
 
 def test_a_write_without_fsync_may_be_there_half_zeroed_empty_or_missing_with_its_file(root: Path) -> None:
@@ -250,7 +260,7 @@ def test_a_state_is_written_over_whatever_was_there(root: Path, tmp_path: Path) 
     (other / "d/run").mkdir(parents=True)
     (other / "config").symlink_to(root / "config")
     for _ in range(2):
-        write_state(state, other)
+        Disk(other).become(state)
         assert load_tree(other) == state.tree
         assert (other / "d/run").stat().st_mode & 0o777 == 0o750
         assert not (other / "config").is_symlink()
@@ -325,7 +335,7 @@ def lost_rows(root: Path, synchronous: str, end: str) -> list[str]:
     start, ops = run(root, sys.executable, "-c", ROWS, synchronous, end)
     lost, number = [], 0
     for number, state in enumerate(enumerate_states(start, ops), 1):  # noqa: B007 - counted for the assertion
-        write_state(state, root)
+        Disk(root).become(state)
         acknowledged = {int(line) for line in state.acknowledged.split()}
         if not acknowledged <= rows_in(root):
             lost.append(state.label)
@@ -347,8 +357,8 @@ def test_two_names_of_one_file_are_still_two_names_of_one_file(tmp_path: Path) -
     states = list(enumerate_states(start, [Link("one", "other")]))
     both = next(state for state in states if "other" in state.tree)
     for _ in range(2):
-        write_state(both, tmp_path)
+        Disk(tmp_path).become(both)
         assert (tmp_path / "one").samefile(tmp_path / "other")
     alone = next(state for state in states if "other" not in state.tree)
-    write_state(alone, tmp_path)
+    Disk(tmp_path).become(alone)
     assert [path.name for path in tmp_path.iterdir()] == ["one"]

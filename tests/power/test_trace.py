@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import need_strace
 from tests.power.disk import replay
 from tests.power.ops import Acknowledge, MakeDirectory, Op, Open, Rename, Sync, SyncAll, Write
-from tests.power.trace import TraceError, parse_trace, record, require_strace, strace_argv
+from tests.power.trace import TraceError, parse_trace, record, strace_argv
 from tests.power.tree import File, load_tree
 
 
 @pytest.fixture(autouse=True)
 def _strace() -> None:
-    require_strace()
+    need_strace()
 
 
 @pytest.fixture

@@ -12,13 +12,10 @@ Rules:
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
 
 from tests.power.ops import (
     Acknowledge,
@@ -82,21 +79,6 @@ def record(argv: Sequence[str], root: Path, log: Path, *, acknowledged_through: 
     """Run a command in the directory it changes, to its good end, and tell what it did there."""
     subprocess.run(strace_argv(log, argv=argv), check=True, cwd=root, stdin=subprocess.DEVNULL)
     return parse_trace(log.read_text(), root, acknowledged_through)
-
-
-def require_strace() -> None:
-    """Skip a test where nothing can be traced; on CI, where the proof is owed, fail it."""
-    why = "strace is not installed: apt-get install strace"
-    if shutil.which("strace"):
-        tried = subprocess.run(
-            ["strace", "-qq", "-e", "trace=none", "true"], check=False, capture_output=True, text=True
-        )
-        if tried.returncode == 0:
-            return
-        why = f"strace may not trace here (is ptrace allowed?): {tried.stderr.strip()}"
-    if os.environ.get("CI"):
-        pytest.fail(why, pytrace=False)
-    pytest.skip(why)
 
 
 def parse_trace(text: str, root: Path, acknowledged_through: Path | None = None) -> list[Op]:

@@ -13,7 +13,8 @@ from hivekeeper.domain.plan import PlanSpec, RepoSpec
 from hivekeeper.domain.run import Alive, Order
 from hivekeeper.domain.states import RunState
 from hivekeeper.errors import IllegalTransitionError
-from hivekeeper.keeper.keeper import Hive, Keeper
+from hivekeeper.hive import Hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.loops import Loop
 from hivekeeper.places import Places
 from hivekeeper.store import queries
