@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.sandbox.layout import Layout, Mode, lay_out, trace
-from hivekeeper.sandbox.toolchain import find_toolchain
+from hivekeeper.sandbox.toolchain import find_secret, find_toolchain
 
 
 def test_the_deepest_named_place_decides(tmp_path: Path) -> None:
@@ -111,6 +111,41 @@ def test_a_program_inside_a_write_room_stays_writable(tmp_path: Path) -> None:
     layout = lay_out([str(home)], [], [str(home / "hive/own")], tools)
     assert layout.mode_at(str(home / "hive/own/.venv/bin")) is Mode.WRITE
     assert lay_out([str(home)], [], [], tools).mode_at(str(home / "hive/own/.venv/bin")) is Mode.READ
+
+
+def test_what_hive_toml_names_comes_back_with_its_installation(tmp_path: Path) -> None:
+    home = _make(tmp_path, "home/py/server.py", "home/py/.env", "home/node/package.json", "home/node/dist/index.js")
+    _make(tmp_path, "home/node/node_modules/x/index.js", "home/app/.venv/bin/serve", "home/own.py", "home/data/x")
+    _make(
+        tmp_path,
+        "home/keeps/.hive/ledger",
+        "home/keeps/server.py",
+        "home/lib/node_modules/s/cli.js",
+        "home/.config/s.py",
+    )
+    (home / "wrapped").mkdir()
+    (home / "wrapped" / "run").write_text(f"#!{home}/app/.venv/bin/serve\n")
+    alone = ("own.py", "keeps/server.py", "data", ".config/s.py")
+    found = _find_named(home, "py/server.py", "node/dist/index.js", "wrapped/run", *alone)
+    shown = {str(Path(path).relative_to(home)) for path in found if path.startswith(str(home))}
+    assert shown == {
+        *("py", "py/.env", "py/server.py", "node", "node/dist/index.js", "wrapped", "wrapped/run"),
+        *("app/.venv", "app/.venv/bin", "app/.venv/bin/serve", *alone),
+    }
+    assert found[str(home / "py" / ".env")] is Mode.HIDE
+    assert str(home / "lib/node_modules") in _find_named(home, "lib/node_modules/s/cli.js")
+
+
+@pytest.mark.parametrize("name", [".", ".ssh", ".ssh/id", ".aws/config", ".."])
+def test_a_name_in_hive_toml_uncovers_neither_the_home_nor_its_secrets(tmp_path: Path, name: str) -> None:
+    home = _make(tmp_path, "home/.ssh/id", "home/.aws/config")
+    assert not any(path.startswith(str(home)) for path in _find_named(home, name))
+    assert find_secret(str(home / name), str(home)) is not None
+
+
+def _find_named(home: Path, *names: str) -> dict[str, Mode]:
+    found = find_toolchain("", str(home), tuple(str(home / name) for name in names))
+    return {traced.real: mode for traced, mode in found}
 
 
 def _lay(root: Path, hide: tuple[str, ...] | list[str] = (), **rooms: list[str]) -> Layout:

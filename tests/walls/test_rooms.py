@@ -161,3 +161,18 @@ def test_enclosing_takes_less_than_a_millisecond(prison: Prison) -> None:
         prison.walls.enclose(["agent"], str(prison.own), rooms, environment)
 
     assert min(timeit.repeat(enclose, number=10, repeat=20)) / 10 < 0.001
+
+
+def test_a_server_that_hive_toml_names_runs_inside_and_what_lies_beside_its_directory_stays_hidden(
+    prison: Prison,
+) -> None:
+    tools = prison.home / "tools"
+    tools.mkdir()
+    (tools / "part.py").write_text("words = 'served'\n")
+    (tools / "server.py").write_text("import part, sys\nprint(part.words)\nopen(sys.argv[1], 'w')\n")
+    argv = (sys.executable, str(tools / "server.py"))
+    assert "No such file" in (said := prison.run(*argv, "x").stderr) or "denied" in said
+    named = Prison(prison.root, replace(prison.walls, named=(str(tools / "server.py"),)))
+    assert named.say(*argv, "x") == "served"
+    assert named.run(*argv, str(tools / "planted")).returncode != 0
+    assert CANARY not in named.attempt("import sys; print(open(sys.argv[1]).read())", prison.home / "secret")

@@ -254,10 +254,15 @@ def _make_runner(name: str, said: _Runner) -> Runner:
         inherit=tuple(dict.fromkeys((*known.inherit, *said.inherit))),
         sign_in=tuple(said.sign_in) if "sign_in" in fields else known.sign_in,
         signs={**known.signs, **said.signs},
-        servers={server: tuple(argv) for server, argv in said.mcp.items()},
+        servers={server: tuple(map(_expand, argv)) for server, argv in said.mcp.items()},
         price_in=said.price.input or known.price_in,
         price_out=said.price.output or known.price_out,
     )
+
+
+def _expand(word: str) -> str:
+    """Write a path below the person's home in full: a worker has a home of its own."""
+    return os.path.expanduser(word) if word.startswith("~/") else word  # noqa: PTH111 - as above
 
 
 def _check_resolver(file: _File, located: Located, problems: Problems) -> None:

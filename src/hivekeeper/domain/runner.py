@@ -5,7 +5,7 @@ A runner is data. Those the hive brings (`hivekeeper.runners`) and those of a pe
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -100,6 +100,13 @@ class Runner:
         words = self.command.split()
         return next((word for word in words if "=" not in word and word not in ("env", "exec")), "")
 
+    def list_paths(self) -> Iterator[tuple[str, str]]:
+        """List the absolute paths that its command and its MCP servers name, each with the key that does."""
+        for key, command in (("command", self.command), ("args", self.args)):
+            yield from ((key, word) for word in _split(command) if word.startswith("/"))
+        for name, argv in self.servers.items():
+            yield from ((f"mcp.{name}", word) for word in argv if word.startswith("/"))
+
     def make_argv(self, session: str = "", *, resume: bool = False) -> tuple[str, ...]:
         """Make the argv; the prompt's text is read by the shell that starts it, so no ledger has it in an argv."""
         command = self.resume if resume else self.command
@@ -146,6 +153,13 @@ _REFUSE_LONG = """[ "$(wc -c < "$HIVE_PROMPT")" -lt 131072 ] || {{
 _READ_PROMPT = f"""prompt=$(cat -- "$HIVE_PROMPT")
 [ "$(wc -c < "$HIVE_PROMPT")" -lt {LARGEST_ARGUMENT} ] || prompt="Your task is in the file $HIVE_PROMPT. Read it."
 """
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # a quote that nobody closed: the shell will say so
+        return command.split()
 
 
 def _copy(path: str) -> str:

@@ -1,25 +1,20 @@
 """One hive, kept: every part constructed, one thread a loop, and the only broad `except` of the package."""
 
 import logging
-import math
 import os
 import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-from hivekeeper.clock import Clock, SystemClock
-from hivekeeper.config.values import Settings
 from hivekeeper.domain.attempt import is_saved
 from hivekeeper.domain.events import Body
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import AttemptState
 from hivekeeper.errors import HiveError, IllegalTransitionError, InputError, StaleEpochError, UnavailableError
+from hivekeeper.hive import Hive
 from hivekeeper.keeper import lease
-from hivekeeper.keeper.nudges import NudgeSocket, nudge
 from hivekeeper.loops import (
     Counts,
     Loop,
@@ -34,12 +29,14 @@ from hivekeeper.loops import (
     publisher,
     stocker,
 )
-from hivekeeper.places import Places
+from hivekeeper.nudges import NudgeSocket, nudge
 from hivekeeper.runs.local import LocalRuns, Runs, open_output
 from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.sandbox.layout import is_within, trace
+from hivekeeper.sandbox.toolchain import find_secret
 from hivekeeper.sandbox.walls import Level, Walls, find_walls
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import Ledger, open_ledger, read_head
+from hivekeeper.store.ledger import read_head
 
 log = logging.getLogger("hivekeeper")
 
@@ -49,43 +46,30 @@ LONGEST_TURN_S = 0.1
 SCRIPTED = Runner("scripted", f"{shlex.quote(sys.executable)} -P -m hivekeeper.testing.scripted")
 
 
-@dataclass(frozen=True, slots=True)
-class Hive:
-    """An open hive: where it lies, how it is set, what it knows."""
-
-    places: Places
-    settings: Settings
-    ledger: Ledger
-
-    def close(self) -> None:
-        """Let go of the ledger."""
-        self.ledger.close()
-
-
-def find_root(start: Path) -> Path:
-    """Find the hive a directory belongs to, here or above."""
-    for directory in (start, *start.parents):
-        if (directory / ".hive").is_dir():
-            return directory
-    raise InputError(f"There is no hive in {start} or above it.", advice="Make one here: hive init")
-
-
-def open_hive(root: Path, clock: Clock | None = None) -> Hive:
-    """Open a hive, refusing wrong settings and a ledger that must not be used; whoever writes wakes its keeper."""
-    from hivekeeper.config.settings import load_settings  # noqa: PLC0415 - `hive --help` needs no parser
-
-    settings = load_settings(root)
-    places = Places(root.resolve())
-    ledger = open_ledger(places.ledger, clock or SystemClock())
-    ledger.on_commit.append(lambda _bodies: nudge(places.nudge))
-    return Hive(places, settings, ledger)
-
-
 def find_hive_walls(hive: Hive, boot_id: str) -> Walls:
     """Find how well this machine can keep a hive's workers apart, as its settings want it."""
-    settings = hive.settings
+    settings, kept = hive.settings, str(hive.places.hive)
+    paths = (path for runner in settings.runners.values() for _, path in runner.list_paths())
     wanted = Level(settings.level) if settings.level else None
-    return find_walls(hive.places.walls, boot_id, wanted=wanted, extra_read=settings.read, extra_write=settings.write)
+    return find_walls(
+        hive.places.walls,
+        boot_id,
+        wanted=wanted,
+        extra_read=settings.read,
+        extra_write=settings.write,
+        named=[path for path in paths if not is_within(trace(path).real, kept)],
+    )
+
+
+def _refuse_secrets(hive: Hive) -> None:
+    """Refuse to keep a hive whose hive.toml names what no worker may see; to show it would open it to all of them."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises for a user nobody gave a home
+    for runner in hive.settings.runners.values():
+        for key, path in runner.list_paths():
+            if secret := find_secret(path, home, str(hive.places.hive)):
+                what = f"[runners.{runner.name}] {key} in hive.toml names {path}, and no worker may see {secret}."
+                advice = "Put the program and what it reads into a directory of its own, such as ~/tools."
+                raise InputError(what, advice=advice)
 
 
 def _refuse_weak_walls(hive: Hive, boot_id: str) -> None:
@@ -106,6 +90,7 @@ class Keeper:
         self.fenced: StaleEpochError | None = None
         self.problems: dict[str, str] = {}
         settings = hive.settings
+        _refuse_secrets(hive)
         _refuse_weak_walls(hive, read_boot_id())
         self._lease = lease.take(
             hive.ledger, hive.places.keeper_lock, self.clock, abandoned_after_s=settings.abandoned_after_s
@@ -133,7 +118,7 @@ class Keeper:
             day=settings.day,
         )
         sweeping = janitor.Settings(
-            archive_after_s=settings.archive_after_s if settings.patterns.convoys else math.inf,
+            archive_after_s=settings.archive_after_s if settings.patterns.convoys else 0.0,
             reclaim_after_s=settings.reclaim_after_s,
             cleanup=settings.patterns.cleanup,
         )
@@ -149,7 +134,7 @@ class Keeper:
             executor.Executor(
                 ledger, who, self.runs, clock, places.root, self.find_walls, executor.Settings(settings.poll_s)
             ),
-            fetcher.Fetcher(ledger, who, places, boot, fetcher.Settings()),
+            fetcher.Fetcher(ledger, who, places, boot, clock, fetcher.Settings()),
             stocker.Stocker(ledger, who, places, boot, stocker.Settings(settings.pool)),
             self._dispatcher,
             meter.Meter(

@@ -19,7 +19,6 @@ from hivekeeper.domain.rows import LeaseRow
 from hivekeeper.errors import AnotherKeeperError, StaleEpochError, UnavailableError
 from hivekeeper.runs.wrapper import read_boot_id, read_start_ticks
 from hivekeeper.store import queries
-from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import ByKeeper, BySuccessor, Ledger
 
 _WAIT_FOR_DEATH_S = 10.0
@@ -121,14 +120,6 @@ def _kill(pid: int, start_ticks: int) -> None:
         raise AnotherKeeperError(what, advice=f"Have its owner type: kill -9 {pid}") from None
     finally:
         os.close(descriptor)
-
-
-def find_living_holder(connection: Connection) -> LeaseRow | None:
-    """Find the process that keeps this hive, if it is one of this boot and alive; touches no lock."""
-    lease = queries.find_lease(connection)
-    if lease is None or lease.released_at is not None or lease.boot_id != read_boot_id():
-        return None
-    return lease if read_start_ticks(lease.pid) == lease.start_ticks else None
 
 
 def ask_to_stop(lease: LeaseRow, wait_s: float) -> bool:

@@ -6,9 +6,13 @@ Rules:
 2. So does what the links in such a directory lead to: the prefix of a program, the packages it lies among, or the file.
 3. So do the running interpreter, this package, and the file that says where names are resolved. An import lists the
    directory around a package, so that comes back too where nothing else lies in it.
+4. So does what hive.toml names (runners, MCP servers): every word that is the path of a file brings back its
+   installation: the prefix of X/bin, the npm package, or its directory; of a file that lies in a home itself, in its
+   .config or the like, or beside a hive, only the file. A directory that is named comes back as it is, but never one
+   that holds a hidden place.
 """
 
-# ruff: noqa: PTH110, PTH112, PTH116, PTH119, PTH120, PTH208
+# ruff: noqa: PTH110, PTH112, PTH113, PTH116, PTH119, PTH120, PTH208
 # Links are followed by their text, one at a time; pathlib follows all or none.
 
 import os
@@ -29,17 +33,31 @@ _CREDENTIALS = (
 )
 
 
-def find_toolchain(search_path: str, home: str) -> tuple[tuple[Traced, Mode], ...]:
-    """Find what has to be seen again of hidden places."""
+def find_toolchain(search_path: str, home: str, named: tuple[str, ...] = ()) -> tuple[tuple[Traced, Mode], ...]:
+    """Find what has to be seen again of hidden places; `named` are the paths in hive.toml's commands."""
     # An agent that updates itself moves a link in such a directory: that is seen, and costs a microsecond each.
-    return _find(home, tuple((path, _changed_at(path)) for path in search_path.split(":") if path.startswith("/")))
+    directories = tuple((path, _changed_at(path)) for path in search_path.split(":") if path.startswith("/"))
+    return _find(home, directories, tuple((path, _changed_at(path)) for path in named))
+
+
+def find_secret(path: str, home: str, hive: str = "") -> str | None:
+    """Find what nobody may see that would be seen if a path were: a home, its credentials, what a hive keeps."""
+    real, home = trace(path).real, trace(home).real
+    if is_within(home, real):
+        return home
+    places = [*(f"{home}/{name}" for name in _CREDENTIALS), *([trace(hive).real] if hive else [])]
+    return next((place for place in places if is_within(real, place)), None)
 
 
 @lru_cache(maxsize=32)
-def _find(home: str, directories: tuple[tuple[str, int], ...]) -> tuple[tuple[Traced, Mode], ...]:
+def _find(
+    home: str, directories: tuple[tuple[str, int], ...], named: tuple[tuple[str, int], ...]
+) -> tuple[tuple[Traced, Mode], ...]:
     search = _Search(home)
     for path, _ in directories:
         search.visit_bin(path)
+    for path, _ in named:
+        search.visit_named(path)
     for path in (sys.prefix, sys.base_prefix):
         search.add_prefix(path)
         search.visit_bin(f"{path}/bin")
@@ -55,6 +73,7 @@ class _Search:
     def __init__(self, home: str) -> None:
         self.found: dict[tuple[str, Mode], tuple[Traced, Mode]] = {}
         self._hidden = [trace(path).real for path in (home, *ALWAYS_HIDDEN)]
+        self._home = home
         self._visited: set[str] = set()
 
     def visit_bin(self, path: str) -> None:
@@ -69,6 +88,25 @@ class _Search:
             self.add_prefix(prefix)
         for link in _find_links(traced.real):
             self._follow(trace(link))
+
+    def visit_named(self, path: str) -> None:
+        """Bring back the installation of a file, or a directory."""
+        traced, directory = trace(path), os.path.dirname(path)
+        if find_secret(path, self._home):
+            return
+        if os.path.isdir(traced.real):
+            self.add_prefix(path)
+            return
+        if os.path.basename(directory) in _BINS:
+            self.visit_bin(directory)  # as it is written: the python of a venv is a link to another's
+        interpreter = _read_interpreter(traced.real)
+        if interpreter and interpreter != path:
+            self.visit_named(interpreter)
+        self._follow(traced)
+        root = self._find_package(traced.real)
+        is_shared = os.path.dirname(root) == trace(self._home).real and os.path.basename(root).startswith(".")
+        if not is_shared and not os.path.lexists(f"{root}/.hive"):
+            self.add_prefix(root)
 
     def add_prefix(self, path: str) -> None:
         """Bring back a program's whole directory, without credentials, and what it cannot do without."""
@@ -91,6 +129,15 @@ class _Search:
         self.found.setdefault((traced.real, Mode.READ), (traced, Mode.READ))[0].links.update(traced.links)
         return True
 
+    def _find_package(self, file: str) -> str:
+        """Find the npm package that a file belongs to, or else its directory."""
+        directory = above = os.path.dirname(file)
+        while above not in ("/", *self._hidden):
+            if os.path.isfile(f"{above}/package.json"):
+                return above
+            above = os.path.dirname(above)
+        return directory
+
     def _follow(self, program: Traced) -> None:
         if self.add(program):
             directory = os.path.dirname(program.real)
@@ -99,6 +146,17 @@ class _Search:
                 self.add(trace(f"{above}/node_modules"))
             elif os.path.basename(directory) in _BINS:
                 self.visit_bin(directory)
+
+
+def _read_interpreter(file: str) -> str | None:
+    """Read which program a script is for."""
+    try:
+        with open(file, "rb") as script:  # noqa: PTH123 - see above
+            line = script.readline(256)
+    except OSError:
+        return None
+    words = os.fsdecode(line[2:]).split() if line.startswith(b"#!/") else []
+    return words[0] if words else None
 
 
 def _find_links(directory: str) -> list[str]:

@@ -64,7 +64,10 @@ class Rooms:
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """Walls of a level that was tried out; `why` says why it is no higher one, `read` and `write` are for every run."""
+    """Walls of a level that was tried out; `why` says why it is no higher one.
+
+    `read`, `write` and the installations of the `named` paths are for every run.
+    """
 
     level: Level
     why: str
@@ -72,6 +75,7 @@ class Walls:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     bubblewrap: str = "bwrap"
+    named: tuple[str, ...] = ()
 
     def enclose(
         self,
@@ -105,7 +109,7 @@ class Walls:
             hide=(self.home, *ALWAYS_HIDDEN, *hide, *rooms.hide),
             read=(*self.read, *rooms.read),
             write=(*self.write, *write, *rooms.write),
-            toolchain=find_toolchain(environment.get("PATH") or os.environ.get("PATH", os.defpath), self.home),
+            toolchain=find_toolchain(find_search_path(environment), self.home, self.named),
         )
 
 
@@ -116,6 +120,7 @@ def find_walls(
     wanted: Level | None,
     extra_read: Sequence[str] = (),
     extra_write: Sequence[str] = (),
+    named: Sequence[str] = (),
 ) -> Walls:
     """Find the strongest walls that hold when escape is really tried, none stronger than wanted."""
     highest = wanted or Level.NAMESPACES
@@ -127,7 +132,8 @@ def find_walls(
     for level in sorted(Level, key=lambda level: -level.rank):
         if level.rank > highest.rank:
             continue
-        walls = Walls(level, "; ".join(problems), home, tuple(extra_read), tuple(extra_write), bubblewrap)
+        told = "; ".join(problems)
+        walls = Walls(level, told, home, tuple(extra_read), tuple(extra_write), bubblewrap, tuple(named))
         if level in proven:
             return walls
         problem = "" if level is Level.LIMITS else _try(walls)
@@ -137,6 +143,11 @@ def find_walls(
             return walls
         problems.append(problem)
     raise AssertionError("limits are always there")
+
+
+def find_search_path(environment: Mapping[str, str]) -> str:
+    """Find where a run looks for programs."""
+    return environment.get("PATH") or os.environ.get("PATH", os.defpath)
 
 
 def _bind(layout: Layout, largest: int | None) -> list[str]:
@@ -174,7 +185,7 @@ def _try(walls: Walls) -> str:
     def enclose(argv: list[str], world: probe.World, environment: dict[str, str]) -> tuple[str, ...]:
         rooms = Rooms(write=(str(world.room),), hide=(str(world.hive),))
         # What the settings bind is left out: it may be missing, or meant to be open, and says nothing of the walls.
-        bare = replace(walls, home=str(world.home), read=(), write=())
+        bare = replace(walls, home=str(world.home), read=(), write=(), named=())
         return bare.enclose(argv, str(world.room), rooms, environment)
 
     is_alone = walls.level is Level.NAMESPACES
