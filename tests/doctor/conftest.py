@@ -14,7 +14,8 @@ from hivekeeper.doctor.examine import examine, mend
 from hivekeeper.doctor.findings import Check, Finding, Level, Report, decide_exit_code
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import RunRow
-from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.hive import open_hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_head

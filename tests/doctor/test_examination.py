@@ -13,7 +13,7 @@ from hivekeeper.doctor.findings import Check, Finding, Level, decide_exit_code
 from hivekeeper.doctor.machine import decide_room, judge_walls
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import RunState
-from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.hive import open_hive
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox import walls
 from hivekeeper.store import queries

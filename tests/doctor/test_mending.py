@@ -13,7 +13,8 @@ from hivekeeper.commands.plans import submit_plan
 from hivekeeper.doctor.findings import Check, Report
 from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.errors import AnotherKeeperError
-from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.hive import open_hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_events
@@ -373,7 +374,8 @@ def test_a_keeper_that_is_just_starting_is_left_alone(patient: Patient) -> None:
 
 def test_a_silent_keeper_is_not_killed_by_mending(patient: Patient) -> None:
     (patient.places.mirror("app") / "HEAD.lock").touch()
-    code = "import sys; from pathlib import Path; from hivekeeper.keeper.keeper import Keeper, open_hive\n"
+    code = "import sys; from pathlib import Path\n"
+    code += "from hivekeeper.hive import open_hive; from hivekeeper.keeper.keeper import Keeper\n"
     code += "Keeper(open_hive(Path(sys.argv[1]))); print('kept', flush=True); sys.stdin.read()"
     argv = (sys.executable, "-c", code, str(patient.root))
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -11,7 +11,8 @@ import pytest
 
 from hivekeeper.cli import render
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.keeper.keeper import find_hive_walls, open_hive
+from hivekeeper.hive import open_hive
+from hivekeeper.keeper.keeper import find_hive_walls
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.walls import Level
 from hivekeeper.store.sqlite import reading_only

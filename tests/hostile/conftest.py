@@ -12,7 +12,8 @@ import pytest
 
 from hivekeeper.domain.plan import Limits, RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
-from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.hive import open_hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.sandbox.walls import Level
 from hivekeeper.views.status import list_needs
 from tests.scenarios.conftest import Repository, Stage

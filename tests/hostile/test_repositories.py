@@ -11,6 +11,7 @@ import pytest
 
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.states import RepoState, RunState, TaskState
+from hivekeeper.store import queries
 from tests.e2e.conftest import Shell
 from tests.hostile.conftest import GOOD, PATIENT, Person, Theatre, open_theatre
 
@@ -32,15 +33,17 @@ WORKED_ON = (
     "linked",
 )
 REFUSED = {
+    "empty": "there is no branch main in {path}",
+    "shallow": "the history of main in {path} is not whole: is it a shallow clone?",
+    "sha256": "sha256",
+}
+UNREADABLE = {
     "missing": "'{path}' does not appear to be a git repository",
     "file": "invalid gitfile format: {path}",
     "plain": "'{path}' does not appear to be a git repository",
-    "empty": "there is no branch main in {path}",
-    "shallow": "the history of main in {path} is not whole: is it a shallow clone?",
     "corrupt": "fatal: ",  # which of its complaints comes last is up to git
     "closed": "Failed to connect to 127.0.0.1",
     "program": "transport 'ext' not allowed",
-    "sha256": "sha256",
 }
 NOT_PUBLISHED = {
     "gone": "'{path}' does not appear to be a git repository",
@@ -145,7 +148,18 @@ class Town:
         self.theatre.submit(*specs, repos=repos)
         self.theatre.wait(lambda: any(run.kind == "agent" for run in self.theatre.runs("gone")))
         shutil.rmtree(self.paths["gone"])
-        self.theatre.wait(self.theatre.is_over)
+        self.theatre.wait(self.is_over)
+
+    def is_over(self) -> bool:
+        """Tell whether everything has ended but what waits for a repository that cannot be read."""
+        with self.theatre.hive.ledger.read() as connection:
+            repos = {repo.name: repo for repo in queries.list_repos(connection)}
+            open_attempts = queries.count_open_work(connection)[1]
+            tasks = queries.list_tasks_of_convoy(connection, "work")
+        idle = all(repo.published == repo.integration or repo.publish_problem for repo in repos.values())
+        waiting = {name for name, repo in repos.items() if repo.fetch_failures or repo.state is RepoState.FAILED}
+        pending = [task for task in tasks if task.state is TaskState.PENDING]
+        return not open_attempts and idle and all(task.repo in waiting for task in pending)
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +185,15 @@ def test_it_cannot_be_fetched_and_the_reason_says_why(town: Town, name: str) -> 
     assert repo.state is RepoState.FAILED
     assert words in (repo.problem or "")
     assert any(f"Repository {name} could not be fetched" in need and words in need for need in town.theatre.needs())
+    assert town.theatre.task(name).state is TaskState.PENDING
+    assert not (town.root / "fired").exists()
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_it_cannot_be_read_and_its_task_waits_for_it(town: Town, name: str) -> None:
+    repo, words = town.theatre.repo(name), UNREADABLE[name].format(path=town.paths[name])
+    assert repo.state is RepoState.FETCHING
+    assert words in (repo.fetch_problem or "")
     assert town.theatre.task(name).state is TaskState.PENDING
     assert not (town.root / "fired").exists()
 
@@ -203,7 +226,9 @@ def test_no_sentence_of_status_ends_twice(town: Town) -> None:
 def test_a_plan_that_names_such_a_repository_is_refused_before_anything_is_done(town: Town, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.hive("init")
-    repos = "".join(f"  {name}: {{path: '{town.paths[name]}'}}\n" for name in REFUSED if "/" in town.paths[name][:1])
+    repos = "".join(
+        f"  {name}: {{path: '{town.paths[name]}'}}\n" for name in (*REFUSED, *UNREADABLE) if "/" in town.paths[name][:1]
+    )
     plan = f"convoy: c\nrepos:\n{repos}tasks: [{{id: A, repo: empty, command: 'true'}}]\n"
     said = shell.hive("convoy", "submit", shell.plan(plan), code=2)
     for words in (

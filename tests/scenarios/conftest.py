@@ -17,7 +17,8 @@ from hivekeeper.doctor.facts import find_marker
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import ConvoyState, TaskState
-from hivekeeper.keeper.keeper import Hive, Keeper, open_hive
+from hivekeeper.hive import Hive, open_hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.runs.local import LocalRuns
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson, create_ledger, read_head
@@ -59,13 +60,22 @@ class ShiftedClock(SystemClock):
     """The machine's clock, moved forward by hand."""
 
     def __init__(self) -> None:
-        self._ahead_s = 0.0
+        self._ahead_s = self._passed_s = 0.0
 
     def now(self) -> str:
         return to_text(to_seconds(super().now()) + self._ahead_s)
 
+    def monotonic(self) -> float:
+        return super().monotonic() + self._passed_s
+
     def advance(self, seconds: float) -> None:
+        """Set the clock."""
         self._ahead_s += seconds
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass."""
+        self._ahead_s += seconds
+        self._passed_s += seconds
 
 
 class Stage:

@@ -12,7 +12,8 @@ from hivekeeper.commands import attempts
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import AttemptRow, TaskRow
-from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.hive import open_hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger
 from hivekeeper.testing.fakes import FakeClock, FakeRuns

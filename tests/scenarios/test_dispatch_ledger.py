@@ -12,7 +12,8 @@ from hivekeeper.commands.tasks import retry_task
 from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import InputError
-from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.hive import open_hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson, create_ledger
 from hivekeeper.testing.fakes import FakeClock, FakeRuns

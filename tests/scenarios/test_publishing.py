@@ -21,8 +21,8 @@ from hivekeeper.git.forward import Refusal
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT, publish_commit
 from hivekeeper.store import queries
 from hivekeeper.views.status import list_needs
-from tests.crash.budget import sample
-from tests.crash.tracing import find_strace
+from tests.budget import sample
+from tests.needs import need_strace
 from tests.property.budget import MEMORY
 from tests.scenarios.conftest import Repository, Stage
 
@@ -378,8 +378,7 @@ def test_a_killed_run_is_brought_to_the_same_end_by_the_next_wherever_it_was(
 
 @pytest.mark.parametrize("call", ["openat", "write", "rename", "unlink"])
 def test_what_a_git_killed_with_it_left_locked_is_cleared(desk: Desk, room: Path, call: str) -> None:
-    if problem := find_strace():
-        pytest.skip(problem)
+    need_strace()
     git = room / "bin" / "git"
     git.parent.mkdir()
     git.write_text(_STRIKE_UPDATE_REF.format(git=shutil.which("git"), call=call))
@@ -500,6 +499,99 @@ def test_what_a_check_out_does_not_take_waits_longer_each_time_and_comes_once_it
     stage.clock.advance(481)
     stage.step_until(lambda: stage.repo().publish_problem is None)
     assert repository.git("rev-parse", "HEAD") == stage.repo().published
+
+
+def _refuse_first(stage: Stage, repository: Repository) -> None:
+    """Have something land that a check-out does not take."""
+    (repository.path / "README").write_text("my own words\n")
+    stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(replace(repository.spec(), publish="checkout"),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert stage.repo().publish_problem
+
+
+def _switch(repository: Repository) -> None:
+    repository.git("stash", "--quiet")
+    repository.git("switch", "--quiet", "-c", "mine")
+
+
+@pytest.mark.parametrize("cause", ["modified", "elsewhere", "locked", "gone"])
+def test_a_check_out_that_can_take_it_again_is_tried_within_seconds(
+    stage: Stage, repository: Repository, tmp_path: Path, cause: str
+) -> None:
+    lock, elsewhere = repository.path / ".git" / "index.lock", tmp_path / "elsewhere"
+    make: dict[str, Callable[[], object]] = {
+        "modified": lambda: None,
+        "elsewhere": lambda: _switch(repository),
+        "locked": lambda: [repository.git("checkout", "--", "README"), lock.write_text("")],
+        "gone": lambda: repository.path.rename(elsewhere),
+    }
+    end: dict[str, Callable[[], object]] = {
+        "modified": lambda: repository.git("checkout", "--", "README"),
+        "elsewhere": lambda: repository.git("switch", "--quiet", "main"),
+        "locked": lock.unlink,
+        "gone": lambda: (elsewhere.rename(repository.path), repository.git("checkout", "--", "README")),
+    }
+    _refuse_first(stage, repository)
+    make[cause]()
+    tried = stage.repo().publications
+    if cause != "modified":
+        stage.clock.advance(61)
+        stage.step_until(lambda: stage.repo().publications > tried and stage.repo().publishing is None)
+    for _ in range(3):  # and not before
+        stage.clock.let_pass(2.5)
+        assert stage.keeper
+        assert not stage.keeper.step()
+    end[cause]()
+    stage.clock.let_pass(2.5)
+    stage.step_until(lambda: stage.repo().publish_problem is None and stage.repo().publishing is None)
+    assert repository.git("rev-parse", "HEAD") == stage.repo().published == stage.repo().integration
+
+
+def test_a_refusal_noted_by_a_clock_ten_years_ahead_is_tried_when_that_is_set_right(
+    stage: Stage, repository: Repository
+) -> None:
+    _refuse_first(stage, repository)
+    for jump_s in (10 * 365 * 86_400.0, -10 * 365 * 86_400.0):
+        tried = stage.repo().publications
+        stage.clock.advance(jump_s)
+        stage.step_until(lambda: stage.repo().publications > tried and stage.repo().publishing is None)  # noqa: B023
+    retry_at = to_seconds(stage.repo().publish_retry_at or "")
+    assert to_seconds(stage.clock.now()) < retry_at < to_seconds(stage.clock.now()) + 3600
+
+
+def test_after_a_person_moved_their_branch_nothing_waits_and_nothing_replaced_is_to_be_merged(
+    stage: Stage, repository: Repository
+) -> None:
+    _refuse_first(stage, repository)
+    repository.git("checkout", "--", "README")
+    repository.git("commit", "--quiet", "--amend", "-m", "first, in other words")
+    stage.clock.let_pass(2.5)
+    stage.step_until(lambda: stage.repo().published == stage.repo().integration and stage.is_quiet())
+    assert stage.finish("queue") is ConvoyState.COMPLETE
+    stage.step_until(lambda: stage.repo().published == stage.repo().integration and stage.is_quiet())
+    assert repository.git("log", "--format=%s", "main").split("\n")[-1] == "first, in other words"
+    assert (repository.path / "a").exists()
+    with stage.hive.ledger.read() as connection:
+        assert list_needs(connection, keeper_is_alive=True) == []
+
+
+def test_what_somebody_put_on_the_branch_of_the_hive_can_be_kept_by_what_is_advised(
+    stage: Stage, repository: Repository
+) -> None:
+    repository.git("branch", "hive/main")
+    repository.git("switch", "--quiet", "hive/main")
+    repository.commit({"mine": "m\n"}, "mine")
+    mine = repository.git("rev-parse", "HEAD")
+    repository.git("switch", "--quiet", "main")
+    stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    with stage.hive.ledger.read() as connection:
+        (need,) = list_needs(connection, keeper_is_alive=True)
+    subprocess.run(("sh", "-c", need["type"]), cwd="/", check=True, capture_output=True)
+    stage.clock.advance(61)
+    stage.step_until(lambda: stage.repo().publish_problem is None and stage.is_quiet())
+    assert repository.git("for-each-ref", f"--contains={mine}", "refs/heads").count("before-") == 1
+    assert repository.landed() == ["A"]
 
 
 def test_a_check_out_whose_run_was_killed_midway_is_mended_at_once(stage: Stage, repository: Repository) -> None:

@@ -18,7 +18,7 @@ from hivekeeper.domain.merge import HOTFIX_PRIORITY
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.rows import MergeRow, TaskRow
 from hivekeeper.domain.states import MergeState, RepoState, TaskState
-from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.hive import open_hive
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_events
 from tests.scenarios.conftest import ME, Repository, Stage

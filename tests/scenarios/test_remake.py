@@ -17,7 +17,7 @@ from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT, REPLACED, fetch_repository
 from hivekeeper.store import queries
 from hivekeeper.testing.history import check_history, read_history
-from tests.crash.budget import sample
+from tests.budget import sample
 from tests.scenarios.conftest import ME, Repository, Stage
 
 GATE = "! grep -rqx broken ."

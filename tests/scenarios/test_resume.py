@@ -11,7 +11,7 @@ from pathlib import Path
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, RunState, TaskState
-from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.hive import open_hive
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from tests.scenarios.conftest import Stage

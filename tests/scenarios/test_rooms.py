@@ -11,9 +11,11 @@ import pytest
 from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.config.values import Patterns
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
+from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import ConvoyState, RunState, TaskState
+from hivekeeper.errors import InputError
 from hivekeeper.git.mirror import list_refs
-from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.hive import open_hive
 from hivekeeper.store import queries
 from tests.scenarios.conftest import ME, Repository, Stage
 
@@ -126,15 +128,44 @@ def test_without_cleanup_rooms_stay(stage: Stage, repository: Repository) -> Non
     assert (stage.hive.places.sandbox("work/A", 1) / "work" / "a").read_text() == "a\n"
 
 
-@pytest.mark.parametrize("convoys", [True, False])
-def test_without_convoys_nothing_is_put_away(stage: Stage, *, convoys: bool) -> None:
-    settle(stage, patterns=Patterns(convoys=convoys), archive_after_s=10.0)
+def test_a_complete_convoy_stays_in_sight_for_archive_after(stage: Stage) -> None:
+    settle(stage, archive_after_s=1000.0)
     stage.submit(TaskSpec("A", "true"))
     stage.finish()
-    stage.clock.advance(20.0)
     assert stage.keeper
     stage.keeper.step()
-    assert (stage.convoy().state is ConvoyState.ARCHIVED) == convoys
+    assert stage.convoy().state is ConvoyState.COMPLETE
+    stage.clock.advance(2000.0)
+    stage.keeper.step()
+    assert stage.convoy().state is ConvoyState.ARCHIVED
+
+
+def test_without_convoys_a_complete_one_is_archived_at_once_and_a_failed_one_stays(stage: Stage) -> None:
+    settle(stage, patterns=Patterns(convoys=False))
+    stage.submit(TaskSpec("A", "true"))
+    stage.submit(TaskSpec("B", "false", attempts=1), convoy="bad")
+    stage.finish("bad")
+    stage.step_until(lambda: stage.convoy().state is ConvoyState.ARCHIVED)
+    assert stage.convoy("bad").state is ConvoyState.FAILED
+
+
+@pytest.mark.parametrize("key", ["command", "mcp.files"])
+def test_hive_toml_that_names_what_no_worker_may_see_is_refused_at_start(stage: Stage, key: str) -> None:
+    kept = str(stage.hive.places.hive / "ledger.db")
+    servers = {"files": ("serve", kept)} if key == "mcp.files" else {}
+    settle(stage, runners={"mine": Runner("mine", "agent" if servers else f"{kept} --print", servers=servers)})
+    with pytest.raises(
+        InputError, match=rf"\[runners.mine\] {key} in hive.toml names .*ledger.db, and no worker may see"
+    ):
+        stage.take()
+
+
+def test_a_prompt_without_repository_and_outputs_can_be_read(stage: Stage) -> None:
+    runner = Runner("reader", "cp -- {prompt} told")
+    settle(stage, runners={"reader": runner})
+    stage.submit(TaskSpec("A", prompt="Say hello.", runner="reader", attempts=1))
+    assert stage.finish() is ConvoyState.COMPLETE, stage.task("A").reason
+    assert "Say hello." in (stage.root / "told").read_text()
 
 
 def test_what_working_agents_have_made_is_kept_before_the_machine_goes(stage: Stage, repository: Repository) -> None:

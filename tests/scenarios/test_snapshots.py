@@ -14,7 +14,7 @@ from hivekeeper.domain.plan import Limits, RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, RunState
 from hivekeeper.git.mirror import list_refs
 from hivekeeper.git.orders import LARGEST_REST
-from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.hive import open_hive
 from tests.scenarios.conftest import ME, Repository, Stage
 
 WAIT = "touch {ready}; while :; do sleep 0.05; done"

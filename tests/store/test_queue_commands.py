@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hivekeeper.commands import attempts, convoys, queue
+from hivekeeper.commands import attempts, convoys, merges, plans, queue
 from hivekeeper.domain import events as e
 from hivekeeper.domain.merge import HOTFIX_PRIORITY
 from hivekeeper.domain.names import is_task_id
-from hivekeeper.domain.plan import RepoSpec, TaskSpec
+from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, MergeState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
@@ -341,3 +341,15 @@ def test_what_is_over_is_listed_when_asked_for_also_of_archived_convoys(world: W
         ("c/a", MergeState.REJECTED, "refused: its gate did not pass"),
     ]
     assert elsewhere["entries"] == []
+
+
+def test_a_landing_that_is_noted_late_does_not_take_the_integration_branch_back(world: World) -> None:
+    with world.ask() as tx:
+        plans.submit_plan(tx, PlanSpec("more", (TaskSpec("u", "true", repo="r"),), (REPO,)))
+    for key in ("c/t", "more/u"):
+        bring_entry(world, key, "LANDING")
+    with world.keep() as tx:
+        merges.note_landed(tx, world.merge("more/u"), world.task("more/u"), at=tx.now, learned={}, head="e" * 40)
+        merges.note_landed(tx, world.merge("c/t"), world.task("c/t"), at=tx.now, learned={}, head="e" * 40)
+    assert world.repo().integration == "e" * 40
+    assert world.task("c/t").commit_id == "c" * 40

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hivekeeper.commands import attempts, convoys, leases, merges, plans, queue, runs, sessions, tasks
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.convoy import decide_outcome
-from hivekeeper.domain.events import BODIES, RepoPinned, WorkerTold
+from hivekeeper.domain.events import BODIES, RepoPinned, RepoPublishDue, WorkerTold
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, MergeRow, RepoRow, RunRow, TaskRow
@@ -361,15 +361,22 @@ class Histories(RuleBasedStateMachine):
 
 TestReplay = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")(Histories.TestCase)
 TestReplay = pytest.mark.timeout(600)(TestReplay)  # many, on a machine that others use
-TestReplay.settings = settings(max_examples=240, stateful_step_count=60, derandomize=True)
+TestReplay.settings = settings(max_examples=80, stateful_step_count=60, derandomize=True)
 
 
-def test_random_histories_have_nearly_every_kind_of_event_in_them() -> None:
+# Whatever the seed, these must come about: work that goes well, is given up, cancelled, merged, kept and put away.
+# That every kind of event is shown somewhere is asked below, of histories that are written down.
+COMMON = {
+    "convoy.submitted", "convoy.archived", "task.dispatched", "task.completed", "task.cancelled", "run.intended",
+    "run.started", "run.exited", "run.lost", "merge.verifying", "merge.landed", "repo.published", "lease.taken",
+}  # fmt: skip
+
+
+def test_random_histories_come_to_every_common_end() -> None:
     """Runs after the histories above; guards against a machine that finds nothing to do."""
     if not KINDS:
         pytest.skip("the histories were not run")
-    missing = sorted(set(BODIES) - KINDS)
-    assert len(missing) <= 6, missing
+    assert sorted(COMMON - KINDS) == []
 
 
 def write_the_rest(world: World) -> None:
@@ -391,6 +398,8 @@ def write_the_rest(world: World) -> None:
         with world.keep() as tx:
             merges.note_published(tx, world.repo(), commit(1), at=tx.now)
             merges.fetch_again(tx, world.repo(), why="lost")
+            merges.delay_fetch(tx, world.repo(), "no route to host", retry_at=tx.now)
+            tx.record(RepoPublishDue(world.repo().name))
             for swarm in queries.list_closable_swarms(tx.connection):
                 convoys.close_swarm(tx, swarm)
     with world.keep() as tx:

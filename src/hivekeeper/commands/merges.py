@@ -52,10 +52,13 @@ def note_resolved(tx: Transaction, entry: MergeRow, commit: str, tier: str, lost
     tx.record(e.MergeResolved(entry.task, entry.attempt, commit, tier, list(lost)))
 
 
-def note_landed(tx: Transaction, entry: MergeRow, task: TaskRow, *, at: str, learned: dict[str, str]) -> None:
-    """Record that the candidate is on the integration branch: the task is complete."""
+def note_landed(
+    tx: Transaction, entry: MergeRow, task: TaskRow, *, at: str, learned: dict[str, str], head: str | None = None
+) -> None:
+    """Record that the candidate is on the integration branch, whose head is `head`: the task is complete."""
     assert entry.candidate is not None
-    tx.record(e.MergeLanded(entry.task, entry.attempt, entry.repo, entry.candidate, learned), occurred_at=at)
+    landed = e.MergeLanded(entry.task, entry.attempt, entry.repo, entry.candidate, learned, head or entry.candidate)
+    tx.record(landed, occurred_at=at)
     complete_task(tx, task, entry.attempt, at=at, commit=entry.candidate)
 
 
@@ -91,6 +94,8 @@ def withdraw(tx: Transaction, entry: MergeRow, *, why: str) -> None:
 def note_fetched(tx: Transaction, repo: RepoRow, *, integration: str, source: str) -> None:
     """Record that a mirror is ready."""
     tx.record(e.RepoFetched(repo.name, integration, source))
+    if repo.publish_problem:  # it was about a branch that may have moved since, or a repository that was away
+        tx.record(e.RepoPublishDue(repo.name))
 
 
 def fetch_again(tx: Transaction, repo: RepoRow, *, why: str) -> None:
@@ -101,6 +106,11 @@ def fetch_again(tx: Transaction, repo: RepoRow, *, why: str) -> None:
     details = json.loads(repo.details)
     again = e.RepoWanted(repo.name, repo.path, repo.branch, repo.verify, repo.fetches + 1, details)
     tx.record(again, why=why)
+
+
+def delay_fetch(tx: Transaction, repo: RepoRow, problem: str, *, retry_at: str) -> None:
+    """Record that a repository could not be read just now, and when it is tried again."""
+    tx.record(e.RepoFetchDelayed(repo.name, problem, repo.fetch_failures + 1, retry_at))
 
 
 def note_fetch_failed(tx: Transaction, repo: RepoRow, problem: str) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from shlex import quote
 from typing import Any
 
 from hivekeeper.domain import events as e
@@ -86,7 +87,8 @@ def add_task(tx: Transaction, convoy: str, spec: TaskSpec, *, why: str = "") -> 
 def want_repo(tx: Transaction, spec: RepoSpec) -> None:
     """Have a repository's mirror fetched; a name stands for one repository for ever."""
     known = _find_same_repo(tx, spec)
-    if known and known.state is RepoState.FETCHING and not _list_repo_changes(spec, known):
+    is_under_way = known is not None and known.state is RepoState.FETCHING and known.fetch_retry_at is None
+    if known and is_under_way and not _list_repo_changes(spec, known):
         return
     number = known.fetches + 1 if known else 1
     details = _details(**{name: getattr(spec, name) for name in REPO_DETAILS})
@@ -232,7 +234,8 @@ def _find_same_repo(tx: Transaction, spec: RepoSpec) -> RepoRow | None:
     if known and (known.path, known.branch) != (spec.path, spec.branch):
         said, is_ = f"{spec.path} ({spec.branch})", f"{known.path} ({known.branch})"
         what = f"Repository '{spec.name}' is {is_} in this hive, not {said}."
-        raise InputError(what, advice="Give the other one another name in the plan.")
+        advice = f"Give the other one another name in the plan, or if it has moved: hive repo set {spec.name} --path "
+        raise InputError(what, advice=f"{advice}{quote(spec.path)}")
     return known
 
 

@@ -77,7 +77,7 @@ def make_rooms(places: Places, room: Path | None, *read: str) -> dict[str, list[
     """Say what a worker's run may touch: its own room, or else where the hive lies; never what the hive keeps."""
     if room is None:
         settings = str(places.root / "hive.toml")  # says how strong the walls are
-        return {"write": [str(places.root)], "read": [settings], "hide": [str(places.hive)], "own": []}
+        return {"write": [str(places.root)], "read": [settings, *read], "hide": [str(places.hive)], "own": []}
     write = [str(room / name) for name in ("work", "home", "tmp")]
     return {"write": write, "read": list(read), "hide": [str(places.hive)], "own": [str(room)]}
 

@@ -35,10 +35,12 @@ from hivekeeper.doctor.locks import check_locks
 from hivekeeper.doctor.machine import check_machine, check_settings
 from hivekeeper.doctor.mirrors import check_mirrors
 from hivekeeper.doctor.public import check_public
+from hivekeeper.doctor.repos import check_repos, check_waits
 from hivekeeper.doctor.runs import check_processes, check_runs
 from hivekeeper.doctor.sandboxes import check_pool, check_sandboxes
 from hivekeeper.errors import AnotherKeeperError, HiveError, LedgerRefusedError
-from hivekeeper.keeper.lease import find_living_holder, take
+from hivekeeper.hive import find_living_holder
+from hivekeeper.keeper.lease import take
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalRuns
 from hivekeeper.store.ledger import open_ledger
@@ -79,6 +81,8 @@ def _check_world(root: Path, clock: Clock, say: Say, still: Iterable[Finding]) -
         yield from check_lease(facts, _load_settings(root).abandoned_after_s)
         yield from _check_mendable(facts)
         yield from check_pool(facts)
+        yield from check_repos(facts)
+        yield from check_waits(facts)
         yield from check_mirrors(facts, say)
         yield from check_public(facts, say)
     except LedgerRefusedError as error:

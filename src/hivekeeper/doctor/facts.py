@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.clock import Clock, to_seconds
-from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, LeaseRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, HoldRow, LeaseRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Alive, Claim, Look, Unclaimed
 from hivekeeper.domain.states import AttemptState, RunState, TaskState
-from hivekeeper.keeper.lease import find_living_holder
+from hivekeeper.hive import find_living_holder
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalRuns
 from hivekeeper.runs.wrapper import read_boot_id
@@ -52,6 +52,7 @@ class Records:
     heartbeat: HeartbeatRow | None
     keeper: LeaseRow | None
     repos: tuple[RepoRow, ...]
+    holds: tuple[HoldRow, ...]
     complete: tuple[TaskRow, ...]
     open_runs: tuple[RunRow, ...]
     attempts: Mapping[AttemptKey, Known]
@@ -130,6 +131,7 @@ def _read(connection: Connection, keeper: LeaseRow | None, run_ids: set[str], fo
         heartbeat=queries.find_heartbeat(connection),
         keeper=keeper,
         repos=tuple(queries.list_repos(connection)),
+        holds=tuple(hold for hold in queries.list_holds(connection) if not hold.lifted),
         complete=tuple(queries.list_tasks_in_state(connection, TaskState.COMPLETE)),
         open_runs=tuple(queries.list_open_runs(connection)),
         attempts={

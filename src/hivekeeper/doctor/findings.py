@@ -32,6 +32,8 @@ class Check(StrEnum):
     POOL = "pool"
     MIRRORS = "mirrors"
     PUBLIC = "public"
+    REPOS = "repositories"
+    WAITS = "waits"
     LOCKS = "locks"
     SETTINGS = "settings"
     DIRECTORY = "directory"

@@ -23,6 +23,7 @@ from hivekeeper.domain.merge_events import (
     MergeVerifying,
     MergeWithdrawn,
 )
+from hivekeeper.domain.repo_events import RepoFetchDelayed, RepoPublishDue
 from hivekeeper.domain.runner_events import (
     AttemptParked,
     AttemptResumed,
@@ -56,7 +57,9 @@ __all__ = [
     "MergeResolved",
     "MergeVerifying",
     "MergeWithdrawn",
+    "RepoFetchDelayed",
     "RepoPinned",
+    "RepoPublishDue",
     "RunReported",
     "WorkerTold",
     "chain_hash",

@@ -6,6 +6,7 @@ Silence is measured on the clock that stops while the machine sleeps, so a night
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from hivekeeper.domain.rows import HeartbeatRow, LeaseRow
 
@@ -29,6 +30,27 @@ class KillFirst:
     pid: int
     start_ticks: int
     why: str
+
+
+class KeeperState(StrEnum):
+    """What can be said of a hive's keeper from outside."""
+
+    NONE = "NONE"
+    UNKNOWN = "UNKNOWN"
+    ACTIVE = "ACTIVE"
+    ABANDONED = "ABANDONED"
+
+
+def decide_keeper(
+    living: LeaseRow | None, heartbeat: HeartbeatRow | None, *, monotonic_s: float, abandoned_after_s: float
+) -> KeeperState:
+    """Decide what a keeper is whose process is alive; `living` is None where none is."""
+    if living is None:
+        return KeeperState.NONE
+    if heartbeat is None or (heartbeat.epoch, heartbeat.boot_id) != (living.epoch, living.boot_id):
+        return KeeperState.UNKNOWN
+    silent_s = monotonic_s - heartbeat.monotonic_ms / 1000
+    return KeeperState.ACTIVE if silent_s < abandoned_after_s else KeeperState.ABANDONED
 
 
 def decide_lease(

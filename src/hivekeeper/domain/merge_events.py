@@ -100,13 +100,17 @@ class MergeResolved(Body):
 @kind("merge.landed", "task")
 @dataclass(frozen=True, slots=True)
 class MergeLanded(Body):
-    """The integration branch holds the candidate; `learned` are hunks of conflicts and how they were settled in it."""
+    """The integration branch holds the candidate; `learned` are hunks of conflicts and how they were settled in it.
+
+    `head` is where the branch was by then: a landing that is noted late, because its keeper died, has others on top.
+    """
 
     task: str
     attempt: int
     repo: str
     commit: str
     learned: dict[str, str] = field(default_factory=dict)
+    head: str | None = None  # events of older versions have none: nothing was on top
 
 
 @kind("merge.rejected", "task")

@@ -250,7 +250,7 @@ def _project_merge(event: e.Event) -> tuple[Change, ...] | None:
         case e.MergeLanded() as b:
             return (
                 _move("merge_entry", _entry(b), MergeState.LANDED, ended_at=event.occurred_at, reason=""),
-                Update("repo", {"name": b.repo}, {"integration": b.commit}),
+                Update("repo", {"name": b.repo}, {"integration": b.head or b.commit}),
                 *(
                     Upsert("resolution", {"hunk": hunk}, {"text": text, "task": b.task})
                     for hunk, text in b.learned.items()
@@ -343,27 +343,30 @@ def _project_hold(event: e.Event) -> tuple[Change, ...] | None:
             return None
 
 
+_READABLE: dict[str, Value] = {
+    "fetch_problem": None, "fetch_failures": 0, "fetch_failed_at": None, "fetch_retry_at": None
+}  # fmt: skip
+
+
 def _project_repo(event: e.Event) -> tuple[Change, ...] | None:
     match event.body:
         case e.RepoWanted() as b:
             values: Row = {"path": b.path, "branch": b.branch, "verify": b.verify, "fetches": b.fetch, "problem": None}
-            said: Row = {"state": RepoState.FETCHING.value, "details": e.encode_json(b.details)}
+            details = e.encode_json(b.details)
+            said: Row = {"state": RepoState.FETCHING.value, "details": details, "fetch_retry_at": None}
             return (Upsert("repo", {"name": b.repo}, {**said, **values}),)
         case e.RepoFetched() as b:
             # Where both heads are one, the person has everything: nothing is left to publish.
-            published: dict[str, Value] = {"published": b.integration} if b.integration == b.source else {}
-            return (_move("repo", {"name": b.repo}, RepoState.READY, integration=b.integration, **published),)
+            heads: dict[str, Value] = {"integration": b.integration}
+            heads |= {"published": b.integration} if b.integration == b.source else {}
+            return (_move("repo", {"name": b.repo}, RepoState.READY, **heads, **_READABLE),)
         case e.RepoFetchFailed() as b:
-            return (_move("repo", {"name": b.repo}, RepoState.FAILED, problem=b.problem),)
-        case e.RepoPublishing() as b:
-            idle: Row = {"name": b.repo, "publishing": None, "publications": b.number - 1}
-            return (Update("repo", idle, {"publishing": b.commit, "publications": b.number}),)
-        case e.RepoPublished() as b:
-            done: Row = {"published": b.commit, "publishing": None, "publish_problem": None}
-            return (Update("repo", {"name": b.repo, "publishing": b.commit}, done),)
-        case e.RepoPublishFailed() as b:
-            failed: Row = {"publishing": None, "publish_problem": b.problem, "publish_retry_at": b.retry_at}
-            return (Update("repo", {"name": b.repo, "publishing": b.commit}, failed),)
+            return (_move("repo", {"name": b.repo}, RepoState.FAILED, problem=b.problem, **_READABLE),)
+        case e.RepoFetchDelayed() as b:
+            tried: Row = {"name": b.repo, "fetch_retry_at": None}
+            waits: dict[str, Value] = {"fetch_problem": b.problem, "fetch_failures": b.failures}
+            waits |= {"fetch_failed_at": event.occurred_at, "fetch_retry_at": b.retry_at}
+            return (Update("repo", tried, waits, (RepoState.FETCHING,)),)
         case e.RepoPaused() as b:
             return (Update("repo", {"name": b.repo}, {"paused": 1}),)
         case e.RepoResumed() as b:
@@ -375,6 +378,24 @@ def _project_repo(event: e.Event) -> tuple[Change, ...] | None:
             return (Update("repo", {"name": b.repo}, pinned),)
         case e.RepoRecovered() as b:
             return (Update("repo", {"name": b.repo}, {"stopped": None}),)
+        case _:
+            return _project_publishing(event)
+
+
+def _project_publishing(event: e.Event) -> tuple[Change, ...] | None:
+    match event.body:
+        case e.RepoPublishing() as b:
+            idle: Row = {"name": b.repo, "publishing": None, "publications": b.number - 1}
+            return (Update("repo", idle, {"publishing": b.commit, "publications": b.number}),)
+        case e.RepoPublished() as b:
+            done: Row = {"published": b.commit, "publishing": None, "publish_problem": None}
+            return (Update("repo", {"name": b.repo, "publishing": b.commit}, done),)
+        case e.RepoPublishFailed() as b:
+            failed: dict[str, Value] = {"publishing": None, "publish_problem": b.problem}
+            failed |= {"publish_failed_at": event.occurred_at, "publish_retry_at": b.retry_at}
+            return (Update("repo", {"name": b.repo, "publishing": b.commit}, failed),)
+        case e.RepoPublishDue() as b:
+            return (Update("repo", {"name": b.repo}, {"publish_problem": None}),)
         case _:
             return None
 

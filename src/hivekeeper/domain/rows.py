@@ -9,6 +9,7 @@ from typing import Any
 
 from hivekeeper.domain.report import ENDED_WELL
 from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, RunState, SwarmState, TaskState
+from hivekeeper.domain.waits import MAX_FETCH_FAILURES, is_waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,21 @@ class RepoRow:
     stopped: str | None = None
     pinned: str | None = None
     pinned_files: str = "[]"
+    publish_failed_at: str | None = None
+    fetch_problem: str | None = None
+    fetch_failures: int = 0
+    fetch_failed_at: str | None = None
+    fetch_retry_at: str | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Tell whether it could not be read for so long that a person should look."""
+        return self.state is RepoState.FETCHING and self.fetch_failures >= MAX_FETCH_FAILURES
+
+    @property
+    def awaits_publishing(self) -> bool:
+        """Tell whether something landed that the person's repository has not taken."""
+        return self.integration is not None and self.integration != self.published
 
     def get_details(self) -> dict[str, Any]:
         """Read what only some repositories have."""
@@ -300,7 +316,7 @@ class HoldRow:
 
     def holds(self, now: str) -> bool:
         """Tell whether it does at this moment."""
-        return not self.lifted and (self.until is None or self.until > now)
+        return not self.lifted and (self.until is None or is_waiting(now, self.placed_at, self.until))
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,12 +65,13 @@ def _explain_pending(facts: Facts) -> str:
     if facts.repo is not None and facts.repo.state is RepoState.FAILED:
         return f"{task.id} waits for repository {facts.repo.name}, which could not be fetched: {facts.repo.problem}."
     if not facts.keeper_is_alive:
-        return f"{task.id} is ready, and nobody keeps this hive. Type: hive up{failed}"
+        return f"{task.id} is ready, and the keeper is not running. Type: hive up{failed}"
     if facts.repo is not None and facts.repo.state is RepoState.FETCHING:
-        return f"{task.id} waits until repository {facts.repo.name} is fetched.{failed}"
+        away = f" It cannot be read: {facts.repo.fetch_problem}. It is tried again." if facts.repo.fetch_problem else ""
+        return f"{task.id} waits until repository {facts.repo.name} is fetched.{away}{failed}"
     if facts.hold is not None:
         until = f" until {facts.hold.until}" if facts.hold.until else ", until you say so: hive status"
-        return f"{task.id} is ready and held up ({facts.hold.cause}: {facts.hold.why}){until}.{failed}"
+        return f"{task.id} is ready and waits ({facts.hold.cause}: {facts.hold.why}){until}.{failed}"
     waits = "is about to be brought in" if task.branch else "is ready and waits for a free worker"
     return f"{task.id} {waits}.{failed}"
 
@@ -88,7 +89,7 @@ def _explain_queue(entry: MergeRow, repo: RepoRow | None) -> str | None:
 
 def _explain_in_progress(facts: Facts) -> str:
     task, attempt = facts.task, facts.attempt
-    nobody = "" if facts.keeper_is_alive else " Nobody keeps this hive, so nothing follows. Type: hive up"
+    nobody = "" if facts.keeper_is_alive else " The keeper is not running, so nothing follows. Type: hive up"
     if facts.merge is not None:
         if stands_still := _explain_queue(facts.merge, facts.repo):
             return f"{task.id} is finished by its worker, and {stands_still}{nobody}"
@@ -116,4 +117,4 @@ def _explain_in_progress(facts: Facts) -> str:
     if current is not None:
         since = current.started_at or current.intended_at
         return f"{task.id} is in progress ({worker}): {doing.get(current.kind, current.kind)} since {since}.{nobody}"
-    return f"{task.id} is in progress ({worker}): its last step has ended and is about to be judged.{nobody}"
+    return f"{task.id} is in progress ({worker}): its last step has ended; checking the result.{nobody}"

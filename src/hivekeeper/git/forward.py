@@ -24,7 +24,7 @@ from enum import IntEnum
 from pathlib import Path
 
 _DIRECTORY = "directory"
-_UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
+UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply", "sequencer")
 _LONGEST_NAME = 120
 _LAST_OF_GIT = 129  # what git ends with itself; above it a shell tells of signals
 _Changes = dict[Path, tuple[bytes, bytes]]  # the modes a path had and has
@@ -150,7 +150,7 @@ class Checkout(_Place):
         if head != self._ref:
             where = f"branch {head.removeprefix('refs/heads/')}" if head else "no branch"
             raise RefusedError(Refusal.ELSEWHERE, f"its check-out is on {where}")
-        if found := [name for name in _UNDER_WAY if (self._git_dir / name).exists()]:
+        if found := [name for name in UNDER_WAY if (self._git_dir / name).exists()]:
             raise RefusedError(Refusal.UNCLEAN, f"a merge, rebase or the like is under way there ({found[0]})")
         if os.path.lexists(self._lock) and not self._is_held():
             raise self._tell_locked()

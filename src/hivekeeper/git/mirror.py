@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.errors import UnavailableError
-from hivekeeper.git.orders import CLEAN_ENVIRONMENT
+from hivekeeper.git.orders import CLEAN_ENVIRONMENT, REPLACED
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git knows it without having it
 _LARGEST_HASHED = 64 << 20
@@ -95,6 +95,13 @@ class Mirror:
     def is_ancestor(self, old: str, new: str) -> bool:
         """Tell whether one commit is in the history of another."""
         return self._git("merge-base", "--is-ancestor", old, new).returncode == 0
+
+    def shares_history(self, known: str, source: str, tip: str) -> bool:
+        """Fetch a commit of a repository, and tell whether it has an ancestor in common with one that is known."""
+        brought = self._git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", source, tip)
+        if brought.returncode != 0:
+            raise UnavailableError(f"{source} cannot be read: {brought.stderr.strip()}", advice="Nothing was changed.")
+        return self.find_merge_base(known, tip) is not None
 
     def merge(self, ours: str, theirs: str) -> Merged | Conflict:
         """Merge two commits without a check-out; markers show the base too."""
@@ -326,12 +333,12 @@ def list_refs(mirror: Path, prefix: str) -> dict[str, str]:
 
 
 def list_unreachable(mirror: Path, commits: Collection[str]) -> list[str]:
-    """List those of these commits that no branch of the mirror holds."""
+    """List those of these commits that no branch of the mirror holds, nor what was kept of one that began anew."""
     if not commits:
         return []
     known = _ask(mirror, "cat-file", "--batch-check=%(objectname)", lines=commits).splitlines()
     there = set(commits).intersection(known)  # of one that is missing it says so behind its name
-    heads = [f"^{head}" for head in list_refs(mirror, "refs/heads").values()]
+    heads = [f"^{head}" for kind in ("refs/heads", REPLACED) for head in list_refs(mirror, kind).values()]
     outside = set(_ask(mirror, "rev-list", "--stdin", lines=(*there, *heads)).split()) if there else set()
     return [commit for commit in commits if commit not in there or commit in outside]
 

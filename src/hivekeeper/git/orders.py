@@ -40,6 +40,8 @@ CLEAN_ENVIRONMENT = {
 
 REPLACED = "refs/hive/replaced"  # what had landed when the integration branch began anew elsewhere
 
+UNUSABLE = 65  # how a fetch ends that read the repository and can never use it as it is
+
 # For what need not outlive the machine's boot.
 FLEETING_ENVIRONMENT = {**CLEAN_ENVIRONMENT, "GIT_CONFIG_VALUE_0": "none"}
 

@@ -1,14 +1,17 @@
-"""Asking a person's repository, near or far, what it has; nothing of it is touched."""
+"""Asking a person's repository, near or far, what it has and what it is in; nothing of it is touched."""
 
 import os
 import subprocess
+from pathlib import Path
 
 from hivekeeper.domain.names import find_nearest
 from hivekeeper.errors import InputError, UnavailableError
+from hivekeeper.git.forward import UNDER_WAY, Refusal
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT
 
 _LONGEST_ANSWER_S = 60.0
 _MOST_NAMED = 5
+_LONGEST_LOOK_S = 5.0
 
 
 def get_branch(source: str, branch: str) -> str:
@@ -47,3 +50,41 @@ def list_branches(source: str) -> dict[str, str]:
         raise UnavailableError(what, advice=f"Nothing was submitted. Try: git ls-remote {source}")
     lines = (line.partition("\trefs/heads/") for line in result.stdout.splitlines())
     return {name: commit for commit, _, name in lines}
+
+
+def has_cleared(path: str, branch: str, refusal: Refusal) -> bool:
+    """Look whether what a check-out was refused for is gone, at little cost; False where only a try can tell."""
+    match refusal:
+        case Refusal.GONE:
+            return Path(path).is_dir() and _look(path, "ls-remote", "--quiet", "--", path) is not None
+        case Refusal.UNCLEAN | Refusal.ELSEWHERE | Refusal.LOCKED:
+            return _is_clean(path, branch)
+        case _:
+            return False
+
+
+def _is_clean(path: str, branch: str) -> bool:
+    """Tell whether a branch is checked out with nothing changed, under way or locked; False when git takes too long."""
+    try:
+        if _look(path, "symbolic-ref", "--quiet", "HEAD") != f"refs/heads/{branch}":
+            return False
+        git_dir = Path(str(_look(path, "rev-parse", "--absolute-git-dir")))
+        if any(os.path.lexists(git_dir / name) for name in (*UNDER_WAY, "index.lock")):
+            return False
+        return _look(path, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty") == ""
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _look(path: str, *arguments: str) -> str | None:
+    result = subprocess.run(  # noqa: S603 - argv is ours
+        ("git", "-C", path, "-c", "core.fsmonitor=false", *arguments),  # noqa: S607 - git is wherever PATH says
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        env={"PATH": os.environ.get("PATH", os.defpath), **CLEAN_ENVIRONMENT},
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=_LONGEST_LOOK_S,
+    )
+    return result.stdout.removesuffix("\n") if result.returncode == 0 else None

@@ -1,7 +1,8 @@
 """The fetcher: brings a person's repository into the hive's mirror whenever a plan asks for it.
 
-A fetch that was lost is repeated; one that failed too, because git may have been killed under it, until it has failed
-several times in a row. Then the repository waits for a person.
+A fetch that was lost is repeated at once. A repository that cannot be read, because the network, a disk or the
+repository is away, is tried again after seconds, later after minutes, for as long as it is wanted; after some minutes a
+person is told. One that was read and cannot be used as it is waits for the person's next submission.
 
 Where what landed goes to the person's branch itself and that was moved by somebody else, the integration branch begins
 anew there, and what had landed is queued again: to be made on top of it, verified and landed like anything.
@@ -10,6 +11,7 @@ anew there, and what had landed is queued again: to be made on top of it, verifi
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hivekeeper.clock import Clock, to_seconds, to_text
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.remake import make_again
 from hivekeeper.commands.runs import intend_run
@@ -20,6 +22,7 @@ from hivekeeper.domain.names import repo_run_id
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.run import Order
 from hivekeeper.domain.states import RepoState, RunState
+from hivekeeper.domain.waits import FIRST_FETCH_S, LONGEST_FETCH_S, back_off_s, is_waiting
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.loops import Counts, is_end_of
@@ -31,9 +34,10 @@ from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`fetch_wall_s`: how long a fetch may take."""
+    """`fetch_wall_s`: how long a fetch may take; `waiting_interval_s`: how often waits are looked at."""
 
     interval_s: float = 10.0
+    waiting_interval_s: float = 0.5
     fetch_wall_s: float = 1800.0
 
 
@@ -43,23 +47,29 @@ class Fetcher:
     name = "fetcher"
     rest_s = 0.0
 
-    def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
+    def __init__(
+        self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
+    ) -> None:
         self.interval_s = settings.interval_s
         self._ledger = ledger
         self._authority = authority
         self._places = places
         self._boot_id = boot_id
+        self._clock = clock
         self._settings = settings
 
     def hears(self, body: e.Body) -> bool:
-        return isinstance(body, e.RepoWanted) or is_end_of(body, "fetch")
+        return isinstance(body, (e.RepoWanted, e.RepoFetchDelayed)) or is_end_of(body, "fetch")
 
     def run_once(self) -> Counts:
         """Intend a fetch for every wanted repository, and take note of those that ended."""
         with self._ledger.read() as connection:
             wanted = [repo for repo in queries.list_repos(connection) if repo.state is RepoState.FETCHING]
             pairs = [(repo, _list_fetches(connection, repo)) for repo in wanted]
-        todo = [(repo, runs) for repo, runs in pairs if not runs or not runs[0].is_open]
+        now = self._clock.now()
+        waiting = [repo for repo in wanted if is_waiting(now, repo.fetch_failed_at, repo.fetch_retry_at or "")]
+        self.interval_s = self._settings.waiting_interval_s if waiting else self._settings.interval_s
+        todo = [(repo, runs) for repo, runs in pairs if repo not in waiting and (not runs or not runs[0].is_open)]
         if todo:
             with self._ledger.write(self._authority) as tx:
                 for repo, runs in todo:
@@ -77,6 +87,9 @@ class Fetcher:
             order = Order(_run_id(repo), "fetch", argv, root, environment, limits)
             intend_run(tx, order, boot_id=self._boot_id, repo=repo.name)
             return
+        if repo.fetch_retry_at is not None:
+            commands.fetch_again(tx, repo, why=str(repo.fetch_problem))
+            return
         run = runs[0]
         integration = mirror.find_commit(orders.integration_ref(repo.branch))
         source = mirror.find_commit(orders.source_ref(repo.branch))
@@ -84,10 +97,20 @@ class Fetcher:
             make_again(tx, mirror, repo, integration)
             commands.note_fetched(tx, repo, integration=integration, source=source)
             check_configuration(tx, mirror, repo, source)
-        elif run.state is RunState.LOST or len(runs) < MAX_INFRASTRUCTURE_TRIES:
+        elif run.state is RunState.LOST:
+            commands.fetch_again(tx, repo, why=describe_ending(run))
+        elif run.exit_status != orders.UNUSABLE:
+            commands.delay_fetch(tx, repo, describe_ending(run), retry_at=_find_retry_at(tx, repo, run))
+        elif len(runs) < MAX_INFRASTRUCTURE_TRIES:  # git may have been killed under it
             commands.fetch_again(tx, repo, why=describe_ending(run))
         else:
             commands.note_fetch_failed(tx, repo, describe_ending(run))
+
+
+def _find_retry_at(tx: Transaction, repo: RepoRow, run: RunRow) -> str:
+    failures = repo.fetch_failures + 1
+    wait_s = back_off_s(failures, first_s=FIRST_FETCH_S, longest_s=LONGEST_FETCH_S, seed=run.id)
+    return to_text(to_seconds(tx.now) + wait_s)
 
 
 def _run_id(repo: RepoRow) -> str:

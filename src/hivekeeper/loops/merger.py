@@ -354,7 +354,7 @@ def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
     changed = mirror.list_changed(str(row.base), str(row.candidate))
 
     def note(tx: Transaction) -> None:
-        commands.note_landed(tx, row, entry.task, at=at, learned=learned)
+        commands.note_landed(tx, row, entry.task, at=at, learned=learned, head=queue.head)
         if row.approved and list_obeyed(entry.repo, changed):
             pin_landed(tx, mirror, entry.repo, str(row.candidate))
         if row.priority >= m.HOTFIX_PRIORITY:

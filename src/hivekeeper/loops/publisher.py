@@ -4,8 +4,12 @@ A task is COMPLETE when it has landed; publishing is a step apart that may be re
 holding anything up: forward to a branch of the hive's own (`hive/BRANCH`), to the branch itself, or to that branch in
 a clean check-out. Nothing is forced, and what is published already is published once more without harm. Where somebody
 else has moved that branch it is fetched again, so that what landed is made again on top of it.
+
+A refusal is tried again later and later. Where the person can end its cause with one command, as with a check-out that
+is not clean, that is looked for every two seconds, and it is tried again as soon as the cause is gone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import join
 
@@ -18,8 +22,10 @@ from hivekeeper.domain.names import repo_run_id
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.run import Order
 from hivekeeper.domain.states import RepoState, RunState
+from hivekeeper.domain.waits import LONGEST_PUBLISH_S, is_waiting
 from hivekeeper.git import orders
 from hivekeeper.git.forward import Refusal
+from hivekeeper.git.remote import has_cleared
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.store import queries
@@ -28,11 +34,15 @@ from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`retry_s`: how long to wait after a refusal, twice as long after each further one up to `longest_retry_s`."""
+    """`retry_s`: how long to wait after a refusal, twice as long after each further one up to `longest_retry_s`.
+
+    `look_every_s`: how often to look whether the cause of a refusal is gone.
+    """
 
     interval_s: float = 10.0
+    look_every_s: float = 2.0
     retry_s: float = 60.0
-    longest_retry_s: float = 3600.0
+    longest_retry_s: float = LONGEST_PUBLISH_S
     push_wall_s: float = 600.0
 
 
@@ -52,9 +62,10 @@ class Publisher:
         self._boot_id = boot_id
         self._clock = clock
         self._settings = settings
+        self._looked_s = -settings.look_every_s
 
     def hears(self, body: e.Body) -> bool:
-        kinds = (e.MergeLanded, e.RepoFetched, e.RepoPublished, e.RepoPublishFailed)
+        kinds = (e.MergeLanded, e.RepoFetched, e.RepoPublished, e.RepoPublishFailed, e.RepoPublishDue)
         return isinstance(body, kinds) or is_end_of(body, "publish")
 
     def run_once(self) -> Counts:
@@ -62,8 +73,13 @@ class Publisher:
         now = self._clock.now()
         with self._ledger.read() as connection:
             repos = queries.list_repos(connection)
-            due = [repo for repo in repos if _is_due(repo, now)]
-            pushing = [(repo, queries.find_run(connection, _run_id(repo))) for repo in repos if repo.publishing]
+            last = {repo.name: queries.find_run(connection, _run_id(repo)) for repo in repos}
+        wanted = [repo for repo in repos if repo.awaits_publishing and not repo.publishing]
+        waiting = [repo for repo in wanted if _is_waiting(repo, now)]
+        pushing = [(repo, last[repo.name]) for repo in repos if repo.publishing]
+        cleared = self._find_cleared([(repo, run) for repo in waiting if (run := last[repo.name])])
+        due = [repo for repo in wanted if repo not in waiting or repo in cleared]
+        self.interval_s = self._settings.look_every_s if waiting else self._settings.interval_s
         ended = [(repo, run) for repo, run in pushing if run is not None and not run.is_open]
         if due or ended:
             with self._ledger.write(self._authority) as tx:
@@ -72,6 +88,15 @@ class Publisher:
                 for repo, run in ended:
                     self._end(tx, repo, run)
         return {"begun": len(due), "ended": len(ended)} if due or ended else {}
+
+    def _find_cleared(self, waiting: Sequence[tuple[RepoRow, RunRow]]) -> list[RepoRow]:
+        """Find the repositories in which the cause of the last refusal is gone; looked for now and then only."""
+        now_s = self._clock.monotonic()
+        if not waiting or now_s - self._looked_s < self._settings.look_every_s:
+            return []
+        self._looked_s = now_s
+        refused = ((repo, _find_refusal(run)) for repo, run in waiting)
+        return [repo for repo, refusal in refused if refusal and has_cleared(repo.path, repo.branch, refusal)]
 
     def _begin(self, tx: Transaction, repo: RepoRow) -> None:
         commit = str(repo.integration)
@@ -89,9 +114,19 @@ class Publisher:
         retry_at = to_text(to_seconds(tx.now) + self._find_wait(tx, repo, run))
         problem = _describe_refusal(repo, run, str(self._places.mirror(repo.name)))
         commands.note_publish_failed(tx, repo, problem, retry_at=retry_at)
-        has_moved = run.ended_by == "exit" and run.exit_status == Refusal.MOVED
-        if has_moved and repo.publish != "branch" and repo.state is not RepoState.FETCHING:
+        # A fetch ends the wait. Every second time the wait is kept to, so that the two do not take turns without rest.
+        is_fetched = repo.publish != "branch" and self._count_moved(tx, repo) % 2 == 1
+        if is_fetched and repo.state is not RepoState.FETCHING:
             commands.fetch_again(tx, repo, why=problem)
+
+    def _count_moved(self, tx: Transaction, repo: RepoRow) -> int:
+        """Count the refusals in a row, up to the last, because somebody else had moved the branch."""
+        count = 0
+        while (run := queries.find_run(tx.connection, _run_id(repo, repo.publications - count))) is not None:
+            if _find_refusal(run) is not Refusal.MOVED:
+                break
+            count += 1
+        return count
 
     def _find_wait(self, tx: Transaction, repo: RepoRow, run: RunRow) -> float:
         """Tell how long to wait: longer with every failure in a row, but not for a run that was killed on its way."""
@@ -106,10 +141,12 @@ class Publisher:
         return min(wait_s, self._settings.longest_retry_s)
 
 
-def _is_due(repo: RepoRow, now: str) -> bool:
-    if repo.integration is None or repo.publishing or repo.integration == repo.published:
-        return False
-    return repo.publish_problem is None or now >= (repo.publish_retry_at or "")
+def _is_waiting(repo: RepoRow, now: str) -> bool:
+    return repo.publish_problem is not None and is_waiting(now, repo.publish_failed_at, repo.publish_retry_at or "")
+
+
+def _find_refusal(run: RunRow) -> Refusal | None:
+    return next((each for each in Refusal if each == run.exit_status), None) if run.ended_by == "exit" else None
 
 
 def _run_id(repo: RepoRow, number: int | None = None) -> str:
@@ -118,7 +155,7 @@ def _run_id(repo: RepoRow, number: int | None = None) -> str:
 
 def _describe_refusal(repo: RepoRow, run: RunRow, mirror: str) -> str:
     """Say what the person's repository did not take, why, and what to type; then, or later, it is tried again."""
-    refusal = next((each for each in Refusal if each == run.exit_status), None) if run.ended_by == "exit" else None
+    refusal = _find_refusal(run)
     why = describe_ending(run) if refusal is None else run.reason or "it gave no reason"
     branch = f"hive/{repo.branch}" if repo.publish == "branch" else repo.branch
     command = _advise(repo, refusal, mirror, branch)
@@ -130,11 +167,14 @@ def _advise(repo: RepoRow, why: Refusal | None, mirror: str, branch: str) -> str
     take = join(("git", "-C", path, "merge", "--ff-only", "--no-overwrite-ignore", commit))
     match why:
         case Refusal.GONE:
-            return join(("git", "ls-remote", path))
-        case Refusal.MOVED if repo.publish == "checkout":
-            return join(("git", "-C", path, "merge", commit))
-        case Refusal.MOVED:  # in any clone of it
-            return join(("git", "pull", "--no-rebase", mirror, repo.branch)) + " && git push"
+            return join(("hive", "repo", "set", repo.name, "--path")) + " NEW"
+        case Refusal.MOVED if repo.publish != "branch":  # what landed is made again on top of it
+            return "hive queue ls"
+        case Refusal.MOVED:  # what somebody else has put there is kept under another name
+            theirs = f"refs/heads/{branch}-before-{commit[:10]}"
+            git = ("git", f"--git-dir={mirror}")
+            keep = (*git, "fetch", path, f"refs/heads/{branch}"), (*git, "push", path, f"FETCH_HEAD:{theirs}")
+            return " && ".join(map(join, (*keep, (*git, "push", "--force", path, f"{commit}:refs/heads/{branch}"))))
         case Refusal.ELSEWHERE:
             return join(("git", "-C", path, "switch", branch))
         case Refusal.UNCLEAN:

@@ -7,11 +7,12 @@ WHERE attempt.state IN ('WORKING', 'PARKED', 'SUBMITTED') AND attempt.state = 'P
       EXISTS (
         SELECT 1 FROM task_runner WHERE task_runner.task = task.key AND NOT EXISTS (
           SELECT 1 FROM hold WHERE hold.scope = 'runner' AND hold.name = task_runner.runner
-            AND hold.lifted = 0 AND (hold.until IS NULL OR hold.until > :now)
+            AND hold.lifted = 0 AND (hold.until IS NULL OR hold.placed_at <= :now AND :now < hold.until)
         )
       )
       AND NOT EXISTS (
-        SELECT 1 FROM hold WHERE hold.lifted = 0 AND (hold.until IS NULL OR hold.until > :now) AND (
+        SELECT 1 FROM hold
+        WHERE hold.lifted = 0 AND (hold.until IS NULL OR hold.placed_at <= :now AND :now < hold.until) AND (
           hold.scope = 'day' OR (hold.scope = 'convoy' AND hold.name = task.convoy)
           OR (hold.scope = 'task' AND hold.name = task.key) OR (hold.scope = 'repo' AND hold.name = task.repo)
         )
