@@ -23,7 +23,8 @@ from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
 from hivekeeper.domain.plan import Limits, TaskSpec
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import AnotherKeeperError, InputError
-from hivekeeper.keeper.keeper import Hive, Keeper, open_hive
+from hivekeeper.hive import Hive, open_hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.store.ledger import create_ledger
 from hivekeeper.views.convoys import get_convoy, show_ledger
 

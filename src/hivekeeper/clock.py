@@ -40,6 +40,11 @@ def _whole_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
+def to_local(text: str) -> str:
+    """Write UTC text as a person's clock shows it: `2026-11-15 22:25:35` in the local zone."""
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def to_seconds(text: str) -> float:
     """Read UTC text back as a Unix time."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%f%z").timestamp()

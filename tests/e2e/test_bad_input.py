@@ -69,7 +69,7 @@ def test_of_a_changed_plan_what_is_new_is_added_and_what_stays_is_told(shell: Sh
     changed = shell.plan("convoy: c\ntasks:\n  - {id: A, command: 'false'}\n  - {id: B, command: 'true'}\n")
     told = "Task 'A' is already here with another command; it stays as it was. Give the new one another id."
     said = shell.hive("convoy", "submit", changed).splitlines()
-    assert said == ["Convoy c: 1 new tasks, 1 known already. Nobody keeps this hive; type: hive up", told]
+    assert said == ["Convoy c: 1 new task, 1 known already. The keeper is not running; type: hive up", told]
     again = shell.json("convoy", "submit", changed)
     assert again == {"convoy": "c", "added": 0, "known": 2, "unchanged_because": [told]}
     assert told in shell.hive("task", "add", "c", "A", "--command", "false", code=2)

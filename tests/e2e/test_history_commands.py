@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hivekeeper.clock import to_local
 from hivekeeper.store.turnstile import Turnstile
 from tests.e2e.conftest import Shell
 
@@ -39,7 +40,7 @@ def test_the_hive_is_shown_as_it_was_by_number_and_by_time(lived: Shell) -> None
     event = next(event for event in _events(lived) if event["kind"] == "task.completed")
     said = lived.hive("replay", "--at", str(event["seq"]))
     heading, *rest = said.splitlines()
-    assert heading == f"As of event {event['seq']}, recorded at {event['recorded_at']}"
+    assert heading == f"As of event {event['seq']}, recorded at {to_local(event['recorded_at'])}"
     assert rest[0] == "Nothing needs you."
     assert any(line.split()[:3] == ["c", "ACTIVE", "1/2"] for line in rest)
     assert lived.hive("replay", "--at", event["recorded_at"]) == said

@@ -60,7 +60,7 @@ def test_a_branch_is_handed_in_as_it_is_now_and_once(shell: Shell, world: World,
     key = f"queue/feature-login-{commit[:10]}"
     said = shell.hive("queue", "submit", "feature/login")
     assert said == (
-        f"feature/login goes to the queue of r, as it is now: {key}. Nobody keeps this hive; type: hive up\n"
+        f"feature/login goes to the queue of r, as it is now: {key}. The keeper is not running; type: hive up\n"
     )
     assert world.task(key).get_details() == {"branch": "feature/login", "commit": commit}
     assert f"   –  {key}  feature/login is to be brought in  (2" in shell.hive("queue", "ls")

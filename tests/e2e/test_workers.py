@@ -48,7 +48,7 @@ def test_those_at_work_are_listed_with_what_they_do_and_how_long_they_are_silent
     os.kill(first["pid"], 0)
     said = shell.hive("worker", "ls")
     assert re.search(r"^1 +c/A +1 +working", said, re.MULTILINE)
-    assert "Nobody keeps" not in said
+    assert "not running" not in said
 
 
 def test_a_worker_silent_for_half_its_limit_is_stalled_and_one_without_a_wrapper_is_a_zombie(shell: Shell) -> None:
@@ -113,7 +113,7 @@ def test_with_nobody_keeping_a_kill_waits_for_the_next_keeper_and_says_so(shell:
     _kill_keeper(shell)
     said = shell.hive("worker", "kill", "c/B")
     assert "Worker 2 (c/B) is being ended." in said
-    assert "Nobody keeps this hive, so it goes on until somebody does. Type: hive up" in said
+    assert "The keeper is not running, so it goes on until one is started. Type: hive up" in said
     assert "already being ended" in shell.hive("worker", "kill", "2")
     assert [row["state"] for row in _workers(shell)] == ["working", "being ended"]
     shell.start("up")

@@ -9,23 +9,23 @@ AT = "2026-01-02T03:04:05.000000Z"
 LINES = {
     "a limit": (
         e.HoldPlaced("runner", "goose", "rate-limited", "2026-01-02T04:00:00.000000Z", 1), "429\n too many",
-        "03:04:05 runner goose is held up until 04:00:00 (rate-limited: 429 too many)",
+        "runner goose waits until 2026-01-02T04:00:00.000000Z (rate-limited: 429 too many)",
     ),
     "a sign-in": (
         e.HoldPlaced("runner", "goose", "auth", None, 1), "x" * 200,
-        f"03:04:05 runner goose is held up and waits for you: hive status (auth: {'x' * 118} …)",
+        f"runner goose waits for you: hive status (auth: {'x' * 118} …)",
     ),
-    "going on": (e.AttemptResumed("c/a", 1), "", "03:04:05 c/a goes on"),
-    "a hold lifted": (e.HoldLifted("day", "today"), "raised", "03:04:05 day today goes on: raised"),
+    "going on": (e.AttemptResumed("c/a", 1), "", "c/a goes on"),
+    "a hold lifted": (e.HoldLifted("day", "today"), "raised", "day today goes on: raised"),
     "a gate file": (
         e.MergeHeld("c/a", 1), "it changes check.sh, which says what passes",
-        "03:04:05 c/a waits for you: it changes check.sh, which says what passes; type: hive queue approve c/a",
+        "c/a waits for you: it changes check.sh, which says what passes; type: hive queue approve c/a",
     ),
     "a red branch": (
         e.RepoStopped("app"), "'main' itself does not pass",
-        "03:04:05 the queue of app stands still: 'main' itself does not pass",
+        "the queue of app stands still: 'main' itself does not pass",
     ),
-    "green again": (e.RepoRecovered("app"), "", "03:04:05 the queue of app goes on"),
+    "green again": (e.RepoRecovered("app"), "", "the queue of app goes on"),
 }  # fmt: skip
 
 
@@ -34,3 +34,10 @@ def test_it_is_told_in_one_line_to_whoever_watches(what: str) -> None:
     body, why, line = LINES[what]
     assert type(body) in NOTABLE
     assert say_event(e.Event(1, body, "keeper", why, AT, AT, 1, "")) == line
+
+
+def test_no_event_is_told_by_the_name_of_its_kind() -> None:
+    for body in (e.RunLost("c/a/1.agent", "agent"), e.TaskCancelRequested("c/a"), e.ConvoyExtended("c")):
+        line = say_event(e.Event(1, body, "ann", "", AT, AT, 1, ""))
+        assert body.kind not in line
+        assert line.startswith(f"{body.kind.partition('.')[0]} {body.subject} ")

@@ -22,7 +22,8 @@ from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain import events as e
 from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.domain.run import Ended, Order
-from hivekeeper.keeper.keeper import Keeper, open_hive
+from hivekeeper.hive import open_hive
+from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.runs.local import LocalRuns
 from hivekeeper.store import queries
 from hivekeeper.store.database import Parameters

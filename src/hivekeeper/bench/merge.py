@@ -19,7 +19,7 @@ from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.git import orders
 from hivekeeper.git.candidate import Candidate, Change, make_candidate
 from hivekeeper.git.mirror import Mirror, list_refs
-from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.hive import open_hive
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 

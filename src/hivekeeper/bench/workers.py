@@ -26,7 +26,7 @@ from hivekeeper.domain.states import RunState, TaskState
 from hivekeeper.domain.workers import WorkerState
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git import orders
-from hivekeeper.keeper.keeper import open_hive
+from hivekeeper.hive import open_hive
 from hivekeeper.places import Places
 from hivekeeper.runs import wrapper
 from hivekeeper.runs.local import LocalRuns

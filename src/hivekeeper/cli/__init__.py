@@ -7,10 +7,13 @@ from hivekeeper.errors import HiveError
 
 def main() -> None:
     """Run `hive`; every error a person may meet is a sentence, advice and an exit code."""
-    from hivekeeper.cli.app import app  # noqa: PLC0415 - so that a broken installation still ends in a sentence
-
     try:
+        from hivekeeper.cli.app import app  # noqa: PLC0415 - so that Ctrl-C meanwhile ends without a traceback
+
         app()
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        sys.exit(130)
     except HiveError as error:
         sys.stderr.write(f"hive: {error}\n")
         sys.exit(error.exit_code)

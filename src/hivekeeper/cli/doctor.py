@@ -3,7 +3,6 @@
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,8 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hivekeeper.cli import render
-from hivekeeper.cli.here import Json
-from hivekeeper.keeper.keeper import find_root
+from hivekeeper.cli.here import Json, find_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +20,14 @@ if TYPE_CHECKING:
 
 def doctor(
     *,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what is provably safe; needs the keeper's lease.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what is safe; needs the keeper's lease.")] = False,
     json: Json = False,
 ) -> None:
     """Examine the hive: ledger, lease, runs, sandboxes, mirrors, machine."""
     from hivekeeper.doctor.examine import examine, mend  # noqa: PLC0415 - only this command needs it
     from hivekeeper.doctor.findings import decide_exit_code  # noqa: PLC0415 - as above
 
-    root = find_root(Path.cwd())
+    root = find_here()
     with _progress() as say:
         report = mend(root, say=say) if fix else examine(root, say=say)
     code = decide_exit_code(report.findings)
@@ -71,7 +69,9 @@ def _print(report: "Report") -> None:
     well = [{"level": f.level, "check": f.check, "what": f.what} for f in report.findings if f.level == "OK"]
     render.print_table(well, {"level": "", "check": "Looked at", "what": "Found"})
     out.print(
-        f"[bold red]{len(wrong)} findings need you.[/]" if wrong else "[green]Nothing is wrong with this hive.[/]"
+        f"[bold red]{render.count(len(wrong), 'finding')} to look at.[/]"
+        if wrong
+        else "[green]Nothing is wrong with this hive.[/]"
     )
 
 

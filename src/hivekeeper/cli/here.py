@@ -1,22 +1,43 @@
 """What every command begins with: the hive a person stands in, who they are, and how they want to be told."""
 
 import getpass
+import os
 import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hivekeeper.keeper.keeper import Hive, find_root, open_hive
+from hivekeeper.errors import InputError
+from hivekeeper.hive import Hive, Records, find_root, open_hive, open_records
 from hivekeeper.store.ledger import ByPerson
 
-Json = Annotated[bool, typer.Option("--json", help="Print what programs read.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; it goes into the ledger.")]
+Json = Annotated[bool, typer.Option("--json", help="Output JSON.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded in the ledger.")]
+
+NO_KEEPER = "The keeper is not running"
+
+
+def find_here() -> Path:
+    """Find the hive a person means: that of HIVE_DIR, else of this directory or of one above it."""
+    named = os.environ.get("HIVE_DIR")
+    if not named:
+        return find_root(Path.cwd())
+    if not (Path(named) / ".hive").is_dir():
+        raise InputError(
+            f"There is no hive in {named}.", advice="HIVE_DIR names it; correct it, or type: unset HIVE_DIR"
+        )
+    return Path(named)
 
 
 def open_here() -> Hive:
-    """Open the hive of this directory, or of one above it."""
-    return open_hive(find_root(Path.cwd()))
+    """Open the hive a person means, with its settings."""
+    return open_hive(find_here())
+
+
+def read_here() -> Records:
+    """Open the ledger of the hive a person means; its settings stay unread."""
+    return open_records(find_here())
 
 
 def me() -> ByPerson:

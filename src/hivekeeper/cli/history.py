@@ -3,26 +3,27 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from hivekeeper.cli import render
-from hivekeeper.cli.here import Json, me, open_here
-from hivekeeper.clock import to_seconds, to_text
+from hivekeeper.cli.here import Json, me, read_here
+from hivekeeper.clock import to_local, to_seconds, to_text
 from hivekeeper.commands.history import check_cursor, move_cursor
 from hivekeeper.config.values import read_duration
 from hivekeeper.domain.events import Event
 from hivekeeper.errors import InputError
-from hivekeeper.keeper.keeper import Hive
+from hivekeeper.hive import Records
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_events, read_head
 from hivekeeper.views import history as views
-from hivekeeper.views.events import say_event, show_event
+from hivekeeper.views.events import show_event
 
 _FORMS = ("%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")
 _EVENTS_A_PAGE = 1000
+_EVENTS_TO_BEGIN_WITH = 20
 
 
 def read_moment(text: str, *, now: str) -> int | str:
@@ -37,19 +38,22 @@ def read_moment(text: str, *, now: str) -> int | str:
             return to_text(to_seconds(now) - read_duration(said.removeprefix("-").removesuffix("ago").strip()))
         except (ValueError, OverflowError):
             raise _no_moment(text) from None
-    plain = said.replace("T", " ").removesuffix("Z")
-    for written in (plain, f"{now[:10]} {plain}"):
+    plain, is_utc = said.replace("T", " ").removesuffix("Z"), said.endswith("Z")
+    today = now[:10] if is_utc else to_local(now)[:10]
+    for written in (plain, f"{today} {plain}"):
         for form in _FORMS:
             try:
-                return to_text(datetime.strptime(f"{written} +0000", f"{form} %z").timestamp())
+                found = datetime.strptime(written, form).astimezone()  # a person's own zone, as times are shown
             except ValueError:
                 continue
+            return to_text((found.replace(tzinfo=UTC) if is_utc else found).timestamp())
     raise _no_moment(text)
 
 
 def _no_moment(text: str) -> InputError:
     forms = (
-        "an event's number (1234), a UTC time (2026-11-15T21:25:35Z, '2026-11-15 21:25', 21:25), -10m, '10m ago' or now"
+        "an event's number (1234), a time ('2026-11-15 21:25', 21:25, in UTC 2026-11-15T21:25:35Z), -10m, '10m ago'"
+        " or now"
     )
     return InputError(f"'{text}' is not a moment.", advice=f"Type {forms}.")
 
@@ -58,28 +62,36 @@ def log(  # noqa: PLR0913 - one option a way of reading
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come.")] = False,
     since: Annotated[int, typer.Option(help="Begin after this event.")] = -1,
-    lines: Annotated[int, typer.Option("-n", help="How many to begin with.")] = 20,
+    lines: Annotated[
+        int | None, typer.Option("-n", min=0, help="How many to begin with: 20, or all about a subject.")
+    ] = None,
     subject: Annotated[str | None, typer.Option(help="Only about this convoy, CONVOY/TASK, run or repository.")] = None,
     cursor: Annotated[
         str | None, typer.Option(help="Begin after what this reader has; remember how far it is.")
     ] = None,
     cursors: Annotated[bool, typer.Option("--cursors", help="List readers and how far behind they are.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the kind of each event too.")] = False,
     json: Json = False,
 ) -> None:
     """Show what happened."""
-    hive = open_here()
+    hive = read_here()
     if cursors:
         with hive.ledger.read() as connection:
             rows = views.list_cursors(connection)
         columns = {"cursor": "Cursor", "seq": "Read up to", "behind": "Behind", "moved_at": "Moved"}
         render.print_json(rows) if json else render.print_table(rows, columns)
         return
+    if subject is not None:
+        with hive.ledger.read() as connection:
+            views.check_subject(connection, subject)
     seen = _find_start(hive, since, lines, subject, cursor)
     try:
         while True:
             events = _read_page(hive, seen, subject)
             for event in events:
-                render.print_json_line(show_event(event)) if json else typer.echo(render.clean(say_event(event)))
+                render.print_json_line(show_event(event)) if json else typer.echo(
+                    render.say_line(event, verbose=verbose)
+                )
                 seen = event.seq
             if events and cursor is not None:
                 # Only now: who dies before this reads these events twice, and nobody ever misses one.
@@ -94,7 +106,7 @@ def log(  # noqa: PLR0913 - one option a way of reading
         return
 
 
-def _find_start(hive: Hive, since: int, lines: int, subject: str | None, cursor: str | None) -> int:
+def _find_start(hive: Records, since: int, lines: int | None, subject: str | None, cursor: str | None) -> int:
     """Find the event after which to begin."""
     if cursor is not None:
         check_cursor(cursor)
@@ -106,11 +118,12 @@ def _find_start(hive: Hive, since: int, lines: int, subject: str | None, cursor:
             return found.seq if found else 0
         if since >= 0:
             return since
-        # A subject's story is short and begins at its beginning.
-        return 0 if subject is not None else max(0, read_head(connection).seq - lines)
+        if subject is None:
+            return max(0, read_head(connection).seq - (_EVENTS_TO_BEGIN_WITH if lines is None else lines))
+        return 0 if lines is None else views.find_last(connection, subject, lines)
 
 
-def _read_page(hive: Hive, seen: int, subject: str | None) -> list[Event]:
+def _read_page(hive: Records, seen: int, subject: str | None) -> list[Event]:
     with hive.ledger.read() as connection:
         if subject is None:
             return read_events(connection, seen, _EVENTS_A_PAGE)
@@ -120,12 +133,12 @@ def _read_page(hive: Hive, seen: int, subject: str | None) -> list[Event]:
 
 def replay(
     *,
-    at: Annotated[str, typer.Option(help="Event number, UTC time, or how long ago: 1234, 21:25, -10m.")],
+    at: Annotated[str, typer.Option(help="Event number, time, or how long ago: 1234, 21:25, -10m.")],
     convoy: Annotated[str | None, typer.Option(help="Only this convoy, archived or not.")] = None,
     json: Json = False,
 ) -> None:
     """Show the hive as it was."""
-    hive = open_here()
+    hive = read_here()
     now = hive.ledger.clock.now()
     with hive.ledger.read() as connection:
         seq = views.get_seq(connection, read_moment(at, now=now), now=now)
@@ -135,32 +148,39 @@ def replay(
     if json:
         render.print_json(shown)
         return
-    typer.echo(f"As of event {seq}, recorded at {shown['as_of']['recorded_at']}")
+    typer.echo(render.tell(f"As of event {seq}, recorded at {shown['as_of']['recorded_at']}"))
     render.print_status(shown) if convoy is None else render.print_convoy(shown)
 
 
 def diff(first: str, second: str, *, json: Json = False) -> None:
-    """Show what changed between two moments, each an event number, a UTC time, or how long ago."""
-    hive = open_here()
+    """Show what changed between two moments, each an event number, a time, or how long ago."""
+    hive = read_here()
     now = hive.ledger.clock.now()
     with hive.ledger.read() as connection:
-        seqs = [views.get_seq(connection, read_moment(text, now=now), now=now) for text in (first, second)]
+        moments = [read_moment(text, now=now) for text in (first, second)]
+        seqs = [views.get_seq(connection, moment, now=now, from_nothing=True) for moment in moments]
         shown = views.show_difference(connection, *seqs)
     if json:
         render.print_json(shown)
         return
     begin, end = shown["from"], shown["to"]
     if begin == end:
-        typer.echo(f"Both are event {end['seq']}, recorded at {end['recorded_at']}: nothing differs.")
+        typer.echo(f"Both are {_say_moment(end)}: nothing differs.")
         return
-    typer.echo(f"From event {begin['seq']}, recorded at {begin['recorded_at']}")
-    typer.echo(f"  to event {end['seq']}, recorded at {end['recorded_at']}: {shown['events']} events")
+    typer.echo(f"From {_say_moment(begin)}")
+    typer.echo(f"  to {_say_moment(end)}: {render.count(shown['events'], 'event')}")
     columns = {"convoy": ("state", "complete", "tasks"), "task": ("state", "attempts", "commit")}
     columns["repo"] = ("state", "integration", "published")
     for noun, names in columns.items():
         _print_changes(noun, names, shown[f"{noun}s"])
     if not any(shown[f"{noun}s"] for noun in columns):
         typer.echo("No convoy, task or repository differs.")
+
+
+def _say_moment(moment: Mapping[str, Any]) -> str:
+    if moment["recorded_at"] is None:
+        return "before the first event"
+    return render.tell(f"event {moment['seq']}, recorded at {moment['recorded_at']}")
 
 
 def _print_changes(noun: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

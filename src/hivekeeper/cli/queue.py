@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from hivekeeper.cli import render
-from hivekeeper.cli.here import Json, Reason, me, open_here
+from hivekeeper.cli.here import NO_KEEPER, Json, Reason, me, read_here
 from hivekeeper.commands import queue as commands
 from hivekeeper.domain.merge import HOTFIX_PRIORITY
 from hivekeeper.errors import InputError
 from hivekeeper.git.mirror import check_git
 from hivekeeper.git.remote import get_branch
-from hivekeeper.keeper.lease import find_living_holder
+from hivekeeper.hive import find_living_holder
 from hivekeeper.store import queries
 from hivekeeper.views import queue as views
 from hivekeeper.views.tasks import get_task
@@ -35,7 +35,7 @@ def queue_ls(
     json: Json = False,
 ) -> None:
     """List the merge queue in the order it lands, and how conflicts were settled."""
-    with open_here().ledger.read() as connection:
+    with read_here().ledger.read() as connection:
         repos = views.get_repos(connection, repo) if repo is not None else queries.list_repos(connection)
         view = views.show_queue(connection, repos, ended=all_)
     render.print_json(view) if json else _print_queue(view)
@@ -47,7 +47,7 @@ def _print_queue(view: Mapping[str, Any]) -> None:
         advice = f". To go on: hive queue resume {repo['repo']}" if repo["state"] in ("paused", "stopped") else ""
         typer.echo(render.clean(f"{repo['repo']}: {repo['state']}{because}{advice}"))
         for row in (row for row in view["entries"] if row["repo"] == repo["repo"]):  # no table: it would cut names
-            about = ", ".join(filter(None, (row["tier"], row["since"][:19])))
+            about = ", ".join(filter(None, (row["tier"], render.tell(row["since"]))))
             typer.echo(render.clean(f"{row['position'] or '–':>4}  {row['task']}  {row['doing']}  ({about})"))
     if not view["entries"]:
         typer.echo("Nothing is in the merge queue.")
@@ -58,7 +58,7 @@ def _print_queue(view: Mapping[str, Any]) -> None:
 @queue_app.command("show")
 def queue_show(task: str, *, json: Json = False) -> None:
     """Show one entry: what it is made of, how it was verified, and what was refused before and why."""
-    hive = open_here()
+    hive = read_here()
     with hive.ledger.read() as connection:
         view = views.show_entry(connection, get_task(connection, task))
         (repo,) = views.get_repos(connection, view["repo"])
@@ -91,7 +91,7 @@ def queue_submit(
 ) -> None:
     """Hand a branch made by hand to the queue, as it is now."""
     check_git()
-    hive = open_here()
+    hive = read_here()
     with hive.ledger.read() as connection:
         chosen, *others = views.get_repos(connection, repo)
         kept = find_living_holder(connection) is not None
@@ -101,14 +101,14 @@ def queue_submit(
     commit = get_branch(chosen.path, branch)
     with hive.ledger.write(me()) as tx:
         done = commands.submit_branch(tx, chosen, branch, commit, is_hotfix=priority, why="hive queue submit")
-    advice = " Nobody keeps this hive; type: hive up" if done.added and not kept else ""
+    advice = f" {NO_KEEPER}; type: hive up" if done.added and not kept else ""
     render.print_json(asdict(done)) if json else typer.echo(render.clean(f"{done.said}{advice}"))
 
 
 @queue_app.command("prioritize")
 def queue_prioritize(task: str, to: Priority = HOTFIX_PRIORITY, reason: Reason = "") -> None:
     """Move what waits in the queue to its head, or to another place."""
-    with open_here().ledger.write(me()) as tx:
+    with read_here().ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = commands.prioritize_entry(tx, row, to, why=reason)
     typer.echo(f"{row.key} has priority {to} in the queue{'' if done else ' already'}.")
@@ -117,7 +117,7 @@ def queue_prioritize(task: str, to: Priority = HOTFIX_PRIORITY, reason: Reason =
 @queue_app.command("approve")
 def queue_approve(task: str, reason: Reason = "") -> None:
     """Let a change land that waits for a person, if it passes."""
-    with open_here().ledger.write(me()) as tx:
+    with read_here().ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = commands.approve_entry(tx, row, why=reason)
     typer.echo(f"{row.key} is approved{'' if done else ' already'}: it lands when it passes.")
@@ -137,7 +137,7 @@ def queue_resume(repo: Repo = None, reason: Reason = "") -> None:
 
 
 def _tell_repos(name: str | None, why: str, wish: Callable[..., bool], done: str, known: str) -> None:
-    with open_here().ledger.write(me()) as tx:
+    with read_here().ledger.write(me()) as tx:
         told = [(repo.name, wish(tx, repo, why=why)) for repo in views.get_repos(tx.connection, name)]
     for repo, is_new in told:
         typer.echo(f"The queue of {repo} {done if is_new else known}.")

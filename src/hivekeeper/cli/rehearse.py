@@ -4,6 +4,7 @@ import secrets
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,8 +39,18 @@ def demo(
     failed = sum(row["attempts"] - 1 for row in rows)
     killed = "three keepers" if chaos else "one keeper"
     typer.echo(
-        f"{len(rows)} tasks: nothing lost, nothing done twice; {failed} attempts failed and {killed} killed"
-        f" ({seconds:.0f} s)."
+        f"{len(rows)} tasks: nothing lost, nothing done twice; {render.count(failed, 'attempt')} failed and {killed}"
+        f" killed ({seconds:.0f} s)."
+    )
+    if keep is not None:
+        typer.echo(render.clean(_say_look_around(keep.resolve())))
+
+
+def _say_look_around(directory: Path) -> str:
+    hive, repository = quote(str(directory / "hive")), quote(str(directory / "shop"))
+    return (
+        f"Everything is kept in {directory}. Look around:"
+        f"  hive -C {hive} status;  hive -C {hive} convoy show;  git -C {repository} log hive/main"
     )
 
 
@@ -80,18 +91,21 @@ def rehearse(  # noqa: PLR0913 - one option a choice
 def _print(result: "Rehearsal") -> None:
     render.print_table(result.tasks, {**_COLUMNS, "reason": "Why"} if result.unfinished else _COLUMNS)
     faults = ", ".join(f"{count} {fault}" for fault, count in result.faults.items()) or "none"
-    left = f"{len(result.processes_left)} processes left, {len(result.sandboxes_left)} sandboxes left"
+    left = f"processes left: {len(result.processes_left)}, sandboxes left: {len(result.sandboxes_left)}"
     endings = ", ".join(f"{count} by {ending}" for ending, count in result.endings.items()) or "none"
+    tried = f"{render.count(len(result.tasks), 'task')}, {render.count(result.attempts, 'attempt')}"
     lines = [
-        f"{len(result.tasks)} tasks, {result.attempts} attempts, {result.seconds:.0f} s (--seed {result.seed}).",
+        f"{tried}, {result.seconds:.0f} s (--seed {result.seed}).",
         f"Faults: {faults}. Keepers killed: {result.keepers_killed}. Walls: {result.walls}.",
         f"Agents ended: {endings}.",
-        f"{len(result.violations)} violations, {left}.",
+        f"{render.count(len(result.violations), 'violation')}, {left}.",
     ]
     lines += [f"  ✗ {line}" for line in result.violations]
     lines += [f"  ✗ left: {line}" for line in (*result.processes_left, *result.sandboxes_left)]
     if result.is_right and result.unfinished:
-        lines.append(f"{len(result.unfinished)} tasks did not get done. Where a gate refused them, try: --no-verify")
+        lines.append(
+            f"Not done: {render.count(len(result.unfinished), 'task')}. Where a gate refused them, try: --no-verify"
+        )
     elif result.is_right and result.convoy != "COMPLETE":
         lines.append("All tasks are done, but the plan's acceptance refused them. To leave it out: --no-verify")
     if result.kept:

@@ -1,6 +1,7 @@
 """Views as text: tables a person reads, with control characters of strangers made harmless."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from hivekeeper.clock import to_local
+from hivekeeper.domain.events import Event
+from hivekeeper.views.events import say_event
 
 STYLES = {
     "COMPLETE": "green",
@@ -24,14 +29,26 @@ STYLES = {
 
 
 def console() -> Console:
-    """Make a console that keeps whole lines when nobody reads them."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    """Make a console that keeps whole lines, of tables too, when what reads them is no terminal."""
+    is_terminal = sys.stdout.isatty()
+    return Console(highlight=False, soft_wrap=not is_terminal, width=None if is_terminal else _ANY_WIDTH)
 
 
 def clean(value: object) -> str:
     """Make text from outside harmless: no escape can move a cursor or set a title."""
     text = "" if value is None else str(value)
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def tell(value: object) -> str:
+    """Make text of ours ready for a person: harmless, and its times as their clock shows them."""
+    return _TIME.sub(lambda found: to_local(found[0]), clean(value))
+
+
+def say_line(event: Event, *, verbose: bool = False) -> str:
+    """Say when something happened, and what; its kind too for whoever asks."""
+    kind = f"  [{event.body.kind}]" if verbose else ""
+    return tell(f"{event.occurred_at} {say_event(event)}{kind}")
 
 
 def print_json(value: object) -> None:
@@ -56,7 +73,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -
 
 
 def _cell(value: object) -> Text:
-    text = clean(value)
+    text = tell(value)
     return Text(text, style=STYLES.get(text, ""))
 
 
@@ -66,20 +83,17 @@ def print_status(view: Mapping[str, Any]) -> None:
     if view["needs_me"]:
         out.print("[bold red]Needs you[/]")
         for need in view["needs_me"]:
-            out.print(Text(f"  {clean(need['what'])}\n    → {clean(need['type'])}"))
+            out.print(Text(f"  {tell(need['what'])}\n    → {tell(need['type'])}"))
     else:
         out.print("[green]Nothing needs you.[/]")
     keeper = view["keeper"]
-    out.print(Text(f"Keeper: {keeper['holder']} since {keeper['since']}" if keeper["holder"] else "Keeper: none"))
+    out.print(Text(tell(_say_keeper(keeper))))
     if view["walls"]:
         out.print(Text(f"Workers: {view['walls']}"))
     for wait in view["waits"]:
-        until = f" until {wait['until'][:19]}Z" if wait["until"] else ""
-        out.print(
-            Text(
-                clean(f"Waits: {wait['scope']} {wait['name']}, {wait['cause']}{until} {shorten(wait['why'])}".rstrip())
-            )
-        )
+        until = f" until {wait['until']}" if wait["until"] else ""
+        line = f"Waits: {wait['scope']} {wait['name']}, {wait['cause']}{until} {shorten(wait['why'])}"
+        out.print(Text(tell(line.rstrip())))
     if view["convoys"]:
         rows = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in view["convoys"]]
         print_table(rows, {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted"})
@@ -88,7 +102,10 @@ def print_status(view: Mapping[str, Any]) -> None:
     if view["queue"]:
         print_table(view["queue"], {"task": "In the merge queue", "repo": "Repository", "doing": "State"})
     for repo in view["repos"]:
-        if repo["published"] and repo["state"] == "READY":
+        if repo["integration"] != repo["published"]:
+            line = f"{repo['repo']}: what landed is not in branch {repo['published_as']} of {repo['path']} yet"
+            out.print(Text(clean(line), style="dim"))
+        elif repo["published"] and repo["state"] == "READY":
             line = f"{repo['repo']}: what landed is branch {repo['published_as']} of {repo['path']}"
             out.print(Text(clean(line), style="dim"))
         if repo["agent_configuration"]:
@@ -96,13 +113,26 @@ def print_status(view: Mapping[str, Any]) -> None:
             out.print(Text(clean(f"{repo['repo']}: its agents obey {shorten(files)}"), style="dim"))
 
 
+def print_status_anew(view: Mapping[str, Any]) -> None:
+    """Print the status over the one before, where there is a terminal."""
+    console().clear()
+    print_status(view)
+    sys.stdout.flush()
+
+
+def _say_keeper(keeper: Mapping[str, Any]) -> str:
+    if not keeper["holder"]:
+        return "Keeper: not running"
+    return f"Keeper: {keeper['holder']} since {keeper['since']}, {keeper['state']}"
+
+
 def print_convoy(view: Mapping[str, Any]) -> None:
     """Print a convoy's card."""
     out = console()
     head = Text(clean(f"{view['convoy']}  "), style="bold").append(view["state"], style=STYLES.get(view["state"], ""))
     out.print(head.append(f"  {view['complete']}/{view['tasks']} complete", style="bold"))
-    counts = [f"{count} {state.lower().replace('_', ' ')}" for state, count in view["counts"].items()]
-    failed = f"; {_count(view['failed_attempts'], 'attempt')} failed" if view["failed_attempts"] else ""
+    counts = [f"{number} {state.lower().replace('_', ' ')}" for state, number in view["counts"].items()]
+    failed = f"; {count(view['failed_attempts'], 'attempt')} failed" if view["failed_attempts"] else ""
     out.print(Text(f"  {draw_bar(view)}  {', '.join(counts)}{failed}".rstrip()))
     if any(repo["repo"] for repo in view["repos"]):
         places = (f"{repo['repo'] or 'no repository'} {repo['complete']}/{repo['tasks']}" for repo in view["repos"])
@@ -112,7 +142,7 @@ def print_convoy(view: Mapping[str, Any]) -> None:
     if said := say_time(view):
         out.print(Text(f"  {said}"))
     if view["state"] == "ACTIVE" and not view["keeper_is_alive"]:
-        out.print(Text("  Nobody keeps this hive. Type: hive up", style="bold red"))
+        out.print(Text("  The keeper is not running. Type: hive up", style="bold red"))
     columns = {"task": "Task", "state": "State", "attempts": "Attempts", "repo": "Repository", "why": "Why"}
     print_table([{**task, "why": _say_trouble(task)} for task in view["task_list"]], columns)
 
@@ -125,7 +155,7 @@ def print_workers(rows: Sequence[Mapping[str, Any]]) -> None:
     shown = [
         {
             **row,
-            "since": f"{row['since'][11:19]} ({say_duration(row['for_s'])})",
+            "since": f"{tell(row['since'])[11:]} ({say_duration(row['for_s'])})",
             "silent": "" if row["silent_s"] is None else say_duration(row["silent_s"]),
         }
         for row in rows
@@ -167,9 +197,10 @@ def draw_convoy(view: Mapping[str, Any]) -> Text:
 
 def draw_workers(rows: Sequence[Mapping[str, Any]], room: int) -> Table:
     """Draw a line a worker, for a live picture, as many as there is room for."""
-    table = Table.grid(padding=(0, 2))
-    for _ in range(4):
+    table = Table.grid(padding=(0, 2), expand=True)
+    for _ in range(3):
         table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # the title has what is left, and is cut first
     for row in rows[: room if len(rows) <= room else room - 1]:
         quiet = f", silent {say_duration(row['silent_s'])}" if row["state"] == "stalled" else ""
         doing = Text(row["state"], style=STYLES.get(row["state"], "")).append(f" {say_duration(row['for_s'])}{quiet}")
@@ -208,27 +239,30 @@ def say_duration(seconds: float) -> str:
 
 def shorten(value: object) -> str:
     """Cut a long text where a line has room for its beginning only."""
-    text = clean(value)
+    text = tell(value)
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """Say how many of something there are."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def print_task(view: Mapping[str, Any]) -> None:
     """Print a task and its attempts."""
     out = console()
-    out.print(Text(clean(view["why"]), style="bold"))
+    out.print(Text(tell(view["why"]), style="bold"))
     out.print(Text(f"$ {clean(view['command'])}", style="dim"))
     for attempt in view["attempts"]:
         head = f"  attempt {attempt['attempt']} (worker {attempt['worker']}): {attempt['state']} {attempt['reason']}"
-        out.print(Text(clean(head).rstrip()))
+        out.print(Text(tell(head).rstrip()))
         for run in attempt["runs"]:
-            out.print(Text(clean(f"    {run['kind']:9} {run['ending'] or run['state']}"), style="dim"))
+            out.print(Text(tell(f"    {run['kind']:9} {run['ending'] or run['state']}"), style="dim"))
 
 
+_ANY_WIDTH = 1_000_000
 _BAR_WIDTH = 20
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _LONGEST_TEXT = 100
 _MOST_FAILURES = 10
 _UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}

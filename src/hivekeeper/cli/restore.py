@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from hivekeeper.cli import render
-from hivekeeper.cli.here import Json
+from hivekeeper.cli.here import Json, find_here
 from hivekeeper.domain.rows import TaskRow
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.git.restore import Unpacked, lay_out, new_directory, unpack_rest
-from hivekeeper.keeper.keeper import find_root
 from hivekeeper.places import Places
 from hivekeeper.store.sqlite import check_identity, read_schema, reading_only
 from hivekeeper.views import kept as views
@@ -31,7 +30,7 @@ def restore(
     json: Json = False,
 ) -> None:
     """Bring back what a worker made, also one that was cut off, as files in a new directory."""
-    places = Places(find_root(Path.cwd()).resolve())
+    places = Places(find_here().resolve())
     with reading_only(places.ledger) as connection:
         check_identity(connection, places.ledger)
         found, today = read_schema(connection)
@@ -101,13 +100,14 @@ def _print_list(task: TaskRow, shown: Sequence[Mapping[str, Any]]) -> None:
         typer.echo(views.describe_nothing(task))
         return
     columns = {"attempt": "Attempt", "kind": "What", "at": "When", "object": "Git object", "changed": "Files changed"}
-    short = [{**row, "at": (row["at"] or "")[:19], "object": (row["object"] or "")[:12]} for row in shown]
+    short = [{**row, "at": render.tell(row["at"]), "object": (row["object"] or "")[:12]} for row in shown]
     render.print_table(short, columns)
     typer.echo(f"To have it as files: hive task restore {task.key}")
 
 
 def _print(view: Mapping[str, Any]) -> None:
-    lines = [f"{view['to']} has what attempt {view['attempt']} at {view['task']} left ({view['kind']}, {view['at']})."]
+    left = f"{view['kind']}, {render.tell(view['at'])}"
+    lines = [f"{view['to']} has what attempt {view['attempt']} at {view['task']} left ({left})."]
     lines += [f"  not kept: {words}" for words in view["not_kept"]]
     lines += [f"  not brought back: {name} (it leads out of the directory)" for name in view["refused"]]
     lines += [

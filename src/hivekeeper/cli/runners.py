@@ -19,7 +19,7 @@ from hivekeeper.domain.report import Report
 from hivekeeper.domain.run import Order
 from hivekeeper.domain.runner import Runner
 from hivekeeper.errors import InputError, UnavailableError
-from hivekeeper.keeper.keeper import Hive, find_hive_walls
+from hivekeeper.hive import Hive
 from hivekeeper.runners import make_reader
 from hivekeeper.runners.reading import Lines
 from hivekeeper.runs.trial import Tried, try_out
@@ -53,7 +53,7 @@ def runner_ls(*, json: Json = False) -> None:
         here = f"{row['version'] or 'here'}, {_say_sign_in(row)}" if row["path"] else "not installed"
         typer.echo(render.clean(f"{row['runner']:<10} {here}"))
         if row["held"]:
-            typer.echo(render.clean(f"           held up by {row['held']}"))
+            typer.echo(render.tell(f"           waits: {row['held']}"))
 
 
 def _say_sign_in(row: Mapping[str, Any]) -> str:
@@ -102,6 +102,8 @@ def runner_test(name: str, *, json: Json = False) -> None:
 
 
 def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
+    from hivekeeper.keeper.keeper import find_hive_walls  # noqa: PLC0415 - only this command needs it
+
     places, now = hive.places, to_seconds(hive.ledger.clock.now())
     for left in places.hive.glob("trial-*"):  # of one that was killed: there are sign-in files in it
         if now - left.stat().st_mtime > 2 * _TRIAL_S:
@@ -162,7 +164,7 @@ def costs(
     if not view["sessions"]:
         typer.echo("No agent program has run yet.")
         return
-    typer.echo(f"{view['sessions']} sessions: {_say_usage(view)}")
+    typer.echo(f"{render.count(view['sessions'], 'session')}: {_say_usage(view)}")
     for way in ("convoy", "runner", "agent", "task"):
         typer.echo(f"By {way}")
         for row in view[f"by_{way}"]:

@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.live import Live
@@ -14,15 +14,18 @@ from rich.text import Text
 from hivekeeper.cli import render
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.rows import ConvoyRow
-from hivekeeper.domain.states import ConvoyState
+from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.errors import UnavailableError
-from hivekeeper.keeper.keeper import Hive, Keeper
+from hivekeeper.hive import Hive
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events, read_head
 from hivekeeper.views.convoys import estimate_end, list_waits, summarise
-from hivekeeper.views.events import NOTABLE, say_event
+from hivekeeper.views.events import NOTABLE
 from hivekeeper.views.workers import list_workers
+
+if TYPE_CHECKING:
+    from hivekeeper.keeper.keeper import Keeper
 
 INTERRUPTED = 130
 _REST_S = 0.25  # four pictures a second are as live as anybody reads
@@ -34,12 +37,23 @@ def is_settled(connection: Connection, convoy: str) -> bool:
     """Tell whether a convoy has ended and everything that follows from it is done or waits for a person."""
     found = queries.find_convoy(connection, convoy)
     _, attempts, runs = queries.count_open_work(connection)
-    if found is None or found.state is ConvoyState.ACTIVE or attempts or runs:
+    if found is None or attempts or runs:
         return False
-    return all(r.published == r.integration or r.publish_problem or r.problem for r in queries.list_repos(connection))
+    repos = queries.list_repos(connection)
+    if found.state is ConvoyState.ACTIVE:
+        return _waits_for_repository(connection, convoy, {repo.name for repo in repos if repo.is_away})
+    return all(not repo.awaits_publishing or repo.publish_problem or repo.problem or repo.is_away for repo in repos)
 
 
-def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
+def _waits_for_repository(connection: Connection, convoy: str, away: set[str]) -> bool:
+    """Tell whether nothing of a convoy can start until a repository that is away is back."""
+    open_states = (TaskState.PENDING, TaskState.IN_PROGRESS, TaskState.CANCELLING)
+    tasks = [task for task in queries.list_tasks_of_convoy(connection, convoy) if task.state in open_states]
+    free = [task for task in tasks if not queries.list_unfinished_predecessors(connection, task.key)] if away else []
+    return bool(free) and all(task.repo in away for task in free)
+
+
+def keep(keeper: "Keeper", hive: Hive, convoy: str | None) -> int:
     """Keep until the convoy is settled (for ever without one); tell the exit code."""
     interrupted, preempted = threading.Event(), threading.Event()
 
@@ -62,7 +76,7 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
                 with hive.ledger.read() as connection:
                     events = read_events(connection, seen, 10_000)
                     seen = events[-1].seq if events else seen
-                    news = [render.clean(say_event(event)) for event in events if type(event.body) in NOTABLE]
+                    news = [render.say_line(event)[11:] for event in events if type(event.body) in NOTABLE]
                     display.show(connection, news)
                     if convoy is not None and is_settled(connection, convoy):
                         settled_at = settled_at or keeper.clock.monotonic()
@@ -75,7 +89,7 @@ def keep(keeper: Keeper, hive: Hive, convoy: str | None) -> int:
                 interrupted.wait(display.rest_s)
         if preempted.is_set():
             saved, workers = keeper.leave()
-            sys.stdout.write(f"Asked to end: kept what {saved} of {workers} workers have made so far.\n")
+            sys.stdout.write(f"Stopping; saved the work of {saved} of {workers} workers.\n")
     finally:
         keeper.close()
     if keeper.fenced is not None:
@@ -107,7 +121,7 @@ class _Picture:
 
     rest_s = _REST_S
 
-    def __init__(self, keeper: Keeper, hive: Hive, convoy: str | None) -> None:
+    def __init__(self, keeper: "Keeper", hive: Hive, convoy: str | None) -> None:
         self._runs = keeper.runs
         self._hive = hive
         self._convoy = convoy

@@ -11,12 +11,11 @@ from typing import Annotated, BinaryIO
 import typer
 
 from hivekeeper.cli import render
-from hivekeeper.cli.here import Json, Reason, me, open_here
+from hivekeeper.cli.here import NO_KEEPER, Json, Reason, me, open_here, read_here
 from hivekeeper.commands.runs import kill_worker
 from hivekeeper.commands.sessions import tell_worker
 from hivekeeper.domain.run import Alive, Unclaimed
-from hivekeeper.keeper.keeper import Hive
-from hivekeeper.keeper.lease import find_living_holder
+from hivekeeper.hive import Records, find_living_holder
 from hivekeeper.runs.local import LocalRuns, open_output
 from hivekeeper.store.ledger import read_head
 from hivekeeper.views import workers as views
@@ -27,7 +26,7 @@ Who = Annotated[str, typer.Argument(metavar="WORKER|TASK", help="A worker's numb
 
 
 @contextmanager
-def _look(hive: Hive) -> Iterator[LocalRuns]:
+def _look(hive: Records) -> Iterator[LocalRuns]:
     """Look at runs as a keeper would, without being one."""
     with hive.ledger.read() as connection:
         name = read_head(connection).hive
@@ -38,7 +37,7 @@ def _look(hive: Hive) -> Iterator[LocalRuns]:
 @worker_app.command("ls")
 def worker_ls(*, json: Json = False) -> None:
     """List the workers at work: working, stalled, zombie, or how far on the way to the branch."""
-    hive = open_here()
+    hive = read_here()
     with _look(hive) as runs, hive.ledger.read() as connection:
         rows = views.list_workers(connection, runs, hive.places.runs, now=hive.ledger.clock.now())
         kept = find_living_holder(connection) is not None
@@ -47,7 +46,7 @@ def worker_ls(*, json: Json = False) -> None:
         return
     render.print_workers(rows)
     if rows and not kept:
-        typer.echo("Nobody keeps this hive, so nothing follows from what they do. Type: hive up")
+        typer.echo(f"{NO_KEEPER}, so their results are not processed. Type: hive up")
 
 
 @worker_app.command("log")
@@ -59,7 +58,7 @@ def worker_log(
     lines: Annotated[int, typer.Option("-n", min=0, help="How many lines to begin with.")] = 50,
 ) -> None:
     """Show what a worker's agent says or said."""
-    hive = open_here()
+    hive = read_here()
     with hive.ledger.read() as connection:
         found = views.get_attempt(connection, who, attempt)
         run = views.find_agent_run(connection, found)
@@ -117,14 +116,14 @@ def _read_lines(file: BinaryIO, is_over: Callable[[], bool]) -> Iterator[bytes]:
 @worker_app.command("kill")
 def worker_kill(who: Who, reason: Reason = "") -> None:
     """End a worker's agent: its attempt fails, and its task is tried again while it has attempts."""
-    hive = open_here()
+    hive = read_here()
     with hive.ledger.write(me()) as tx:
         attempt = views.get_worker(tx.connection, who)
         asked = kill_worker(tx, attempt, why=reason)
         kept = find_living_holder(tx.connection) is not None
     typer.echo(f"Worker {attempt.worker} ({attempt.task}) is {'' if asked else 'already '}being ended.")
     if not kept:
-        typer.echo("Nobody keeps this hive, so it goes on until somebody does. Type: hive up")
+        typer.echo(f"{NO_KEEPER}, so it goes on until one is started. Type: hive up")
 
 
 @worker_app.command("tell")

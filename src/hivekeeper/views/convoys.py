@@ -6,7 +6,7 @@ from typing import Any
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain.names import find_nearest
-from hivekeeper.domain.rows import AttemptRow, ConvoyRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RepoRow, TaskRow
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.workers import count_startable, estimate_left_s
 from hivekeeper.errors import InputError
@@ -29,6 +29,7 @@ def show_ledger(connection: Connection, convoy: ConvoyRow) -> dict[str, Any]:
     """Show a convoy as a dispatch ledger: what was dispatched, when, and what state it is in."""
     beat = queries.find_heartbeat(connection)
     tasks = queries.list_tasks_of_convoy(connection, convoy.name)
+    workers = {attempt.task: attempt.worker for attempt in list_attempts(connection, tasks)}
     complete = all(task.state is TaskState.COMPLETE for task in tasks)
     return {
         "pipeline_id": convoy.pipeline,
@@ -44,6 +45,7 @@ def show_ledger(connection: Connection, convoy: ConvoyRow) -> dict[str, Any]:
                 "completed_at": task.completed_at,
                 "output_path": task.output_path,
                 "attempt": task.attempts,
+                "worker": workers.get(task.key),
                 "commit": task.commit_id,
                 "reason": task.reason or None,
             }
@@ -73,6 +75,12 @@ def summarise(connection: Connection, convoy: ConvoyRow) -> dict[str, Any]:
         "ended_at": convoy.ended_at,
         "workers": convoy.workers,
     }
+
+
+def list_unpublished(connection: Connection, convoy: str) -> list[RepoRow]:
+    """List the repositories of a convoy's tasks that have not taken everything that landed."""
+    used = {task.repo for task in queries.list_tasks_of_convoy(connection, convoy)}
+    return [repo for repo in queries.list_repos(connection) if repo.name in used and repo.awaits_publishing]
 
 
 def show_convoy(

@@ -33,8 +33,8 @@ def show_event(event: Event) -> dict[str, Any]:
 
 
 def say_event(event: Event) -> str:
-    """Say an event in one line."""
-    body, at = event.body, event.occurred_at[11:19]
+    """Say an event in one line, without its time."""
+    body = event.body
     match body:
         case e.TaskDispatched():
             text = f"{body.task} → worker {body.worker}" + (f" (attempt {body.attempt})" if body.attempt > 1 else "")
@@ -45,8 +45,8 @@ def say_event(event: Event) -> str:
         case e.AttemptResumed():
             text = f"{body.task} goes on"
         case e.HoldPlaced():
-            until = f"until {body.until[11:19]}" if body.until else "and waits for you: hive status"
-            text = f"{body.scope} {body.name} is held up {until} ({body.cause}: {_shorten(event.why)})"
+            until = f"waits until {body.until}" if body.until else "waits for you: hive status"
+            text = f"{body.scope} {body.name} {until} ({body.cause}: {_shorten(event.why)})"
         case e.HoldLifted():
             text = f"{body.scope} {body.name} goes on" + (f": {event.why}" if event.why else "")
         case e.MergeHeld():
@@ -60,8 +60,9 @@ def say_event(event: Event) -> str:
         case e.ConvoyFailed():
             text = f"convoy {body.convoy} has ended with tasks that need a person"
         case _:
-            text = f"{body.kind} {body.subject}" + (f": {event.why}" if event.why else "")
-    return f"{at} {text}"
+            noun, _, verb = body.kind.partition(".")
+            text = f"{noun} {body.subject} {verb.replace('_', ' ')}" + (f": {event.why}" if event.why else "")
+    return text
 
 
 def _shorten(words: str) -> str:

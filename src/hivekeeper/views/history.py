@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from hivekeeper.domain.names import find_nearest
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -13,22 +14,46 @@ from hivekeeper.views import convoys
 from hivekeeper.views.status import show_status
 
 
-def get_seq(connection: Connection, moment: int | str, *, now: str) -> int:
-    """Get the event after which a moment is: its number, or the last one written down by a time."""
+def get_seq(connection: Connection, moment: int | str, *, now: str, from_nothing: bool = False) -> int:
+    """Get the event after which a moment is: its number, or the last one written down by a time.
+
+    Before the first event is 0 where `from_nothing` allows it, and refused elsewhere.
+    """
     head = read_head(connection).seq
     if head == 0:
         raise InputError("Nothing has happened in this hive yet.", advice="Type: hive run PLAN.yaml")
     if isinstance(moment, int):
-        if not 1 <= moment <= head:
+        if not (0 if from_nothing else 1) <= moment <= head:
             raise InputError(f"There is no event {moment}.", advice=f"Type a number from 1 to {head}.")
         return moment
     if moment > now:
-        raise InputError(f"{moment} has not come yet.", advice=f"It is {now}; times are in UTC.")
+        raise InputError(f"{moment} has not come yet.", advice=f"It is {now}.")
     seq = find_seq_at(connection, moment)
-    if seq == 0:
+    if seq == 0 and not from_nothing:
         first = queries.find_recorded_at(connection, 1)
         raise InputError(f"Nothing had happened by {moment}.", advice=f"The first event was written down at {first}.")
     return seq
+
+
+def check_subject(connection: Connection, subject: str) -> None:
+    """Refuse a subject that no event is about, and suggest the nearest that is known."""
+    head = read_head(connection).seq
+    if queries.list_events_about(connection, subject, after=0, until=head, limit=1):
+        return
+    convoy_names = [convoy.name for convoy in queries.list_convoys(connection, archived=True)]
+    keys = [task.key for name in convoy_names for task in queries.list_tasks_of_convoy(connection, name)]
+    hint = find_nearest(subject, [*convoy_names, *keys, *(repo.name for repo in queries.list_repos(connection))])
+    hint = hint or next((key for key in keys if key.partition("/")[2] == subject), None)
+    advice = f"Did you mean '{hint}'?" if hint else "A subject is a convoy, CONVOY/TASK, a run or a repository."
+    raise InputError(f"Nothing has happened to '{subject}'.", advice=advice)
+
+
+def find_last(connection: Connection, subject: str, count: int) -> int:
+    """Find the event after which the last so many about a subject come."""
+    head = read_head(connection).seq
+    events = queries.list_events_about(connection, subject, after=0, until=head, limit=-1)
+    seqs = [0, *(event.seq for event in events)]
+    return seqs[max(0, len(seqs) - 1 - count)]
 
 
 def show_status_at(connection: Connection, seq: int) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def find_sign_in(runner: Runner) -> str | None:
 
 
 def _describe_hold(hold: HoldRow) -> str:
-    until = f" until {hold.until[:19]}Z" if hold.until else ""
+    until = f" until {hold.until}" if hold.until else ""
     return f"{hold.cause}{until}: {hold.why}"
 
 

@@ -8,6 +8,7 @@ from shlex import join
 from typing import Any
 
 from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, NOT_AS_PROMISED, describe_ending
+from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, LeaseRow, MergeRow, RepoRow, RunRow
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
@@ -39,10 +40,11 @@ def find_tried_level(cache: Path, boot_id: str, wanted: str | None) -> Level | N
     return None
 
 
-def show_status(
+def show_status(  # noqa: PLR0913 - one a fact that the tables do not hold
     connection: Connection,
     *,
     keeper_is_alive: bool,
+    keeper_state: KeeperState | None = None,
     walls: Level | None = None,
     require: str | None = None,
     free_bytes: int | None = None,
@@ -50,13 +52,16 @@ def show_status(
 ) -> dict[str, Any]:
     """Show the hive as it is; `walls` are those around workers, None when nobody knows, as of the past.
 
-    `free_bytes` is what its disk has left, where that is known; `now` is when it is looked at.
+    `keeper_state` is what its silence makes of a living keeper, and `free_bytes` what the hive's disk has left, where
+    that is known; `now` is when it is looked at.
     """
     head = read_head(connection)
     lease, beat = queries.find_lease(connection), queries.find_heartbeat(connection)
+    state = keeper_state or (KeeperState.ACTIVE if keeper_is_alive else KeeperState.NONE)
     working = queries.list_open_attempts(connection, AttemptState.WORKING)
     return {
         "needs_me": [
+            *_need_keeper(lease, beat, state),
             *_need_walls(walls, require),
             *_need_disk(free_bytes),
             *list_hold_needs(connection, now=now),
@@ -64,7 +69,7 @@ def show_status(
         ],
         "waits": list_waits(connection, now=now),
         "walls": walls and walls.value,
-        "keeper": _show_keeper(lease, beat, is_alive=keeper_is_alive),
+        "keeper": _show_keeper(lease, beat, state),
         "convoys": convoys.list_convoys(connection, archived=False),
         "workers": [
             {"worker": attempt.worker, "task": task.key, "attempt": attempt.number, "since": attempt.started_at}
@@ -83,6 +88,7 @@ def show_status(
                 "integration": repo.integration,
                 "published": repo.published,
                 "published_as": repo.published_as,
+                "publish_problem": repo.publish_problem,
                 "agent_configuration": json.loads(repo.pinned_files),
             }
             for repo in queries.list_repos(connection)
@@ -92,9 +98,16 @@ def show_status(
     }
 
 
-def _show_keeper(lease: LeaseRow | None, beat: HeartbeatRow | None, *, is_alive: bool) -> dict[str, Any]:
+def _need_keeper(lease: LeaseRow | None, beat: HeartbeatRow | None, state: KeeperState) -> Iterator[Need]:
+    if state is KeeperState.ABANDONED and lease is not None and beat is not None:
+        what = f"{lease.holder} is alive but has given no sign of life since {beat.at}: nothing is processed."
+        yield {"what": what, "type": "hive up  (it ends that keeper and takes over)"}
+
+
+def _show_keeper(lease: LeaseRow | None, beat: HeartbeatRow | None, state: KeeperState) -> dict[str, Any]:
+    is_alive = state is not KeeperState.NONE
     return {
-        "state": "ACTIVE" if is_alive else "NONE",
+        "state": state.value,
         "holder": lease.holder if lease and is_alive else None,
         "since": lease.taken_at if lease and is_alive else None,
         "last_heartbeat": beat.at if beat else None,
@@ -118,7 +131,7 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[Need]:
     needs: list[Need] = []
     active, attempts, _ = queries.count_open_work(connection)
     if (active or attempts) and not keeper_is_alive:
-        needs.append({"what": "There is work, and nobody keeps this hive.", "type": "hive up"})
+        needs.append({"what": "There is work, and the keeper is not running.", "type": "hive up"})
     waiting = queries.list_open_merges(connection)
     for repo in queries.list_repos(connection):
         needs += _need_repo(repo, [entry for entry in waiting if entry.repo == repo.name])
@@ -135,10 +148,19 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[Need]:
     return needs
 
 
+def say_move(repo: str) -> str:
+    """Say how a person tells where a repository is now."""
+    return f"hive repo set {repo} --path NEW"
+
+
 def _need_repo(repo: RepoRow, waiting: Sequence[MergeRow]) -> Iterator[Need]:
     if repo.state is RepoState.FAILED:
         what = f"Repository {repo.name} could not be fetched: {repo.problem}."
         yield {"what": what, "type": "hive convoy submit PLAN.yaml  (once it can be read)"}
+    if repo.is_away:
+        what = f"Repository {repo.name} ({repo.path}) cannot be read: {repo.fetch_problem}."
+        again = "It is tried again every few minutes; if it has moved, say where it is now."
+        yield {"what": f"{what} {again}", "type": say_move(repo.name)}
     if repo.publish_problem:
         what, _, command = repo.publish_problem.rpartition(" (type: ")
         yield {"what": f"{what or repo.publish_problem}.", "type": command.removesuffix(")")}

@@ -1,0 +1,111 @@
+"""The commands about convoys, and about their dispatch ledgers."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hivekeeper.cli import render
+from hivekeeper.cli.here import NO_KEEPER, Json, Reason, me, open_here, read_here
+from hivekeeper.commands import convoys as convoy_commands
+from hivekeeper.commands import plans
+from hivekeeper.domain.plan import PlanSpec, is_url
+from hivekeeper.errors import InputError
+from hivekeeper.git.mirror import find_source_problem
+from hivekeeper.hive import Hive, find_living_holder
+from hivekeeper.views import convoys as convoy_views
+
+convoy_app = typer.Typer(no_args_is_help=True, help="Convoys: submitted plans and how far they are.")
+
+
+def load_plan(hive: Hive, path: Path) -> PlanSpec:
+    """Read a plan and look at the repositories it names."""
+    from hivekeeper.config import plans as config  # noqa: PLC0415 - its parser takes a third of every start of `hive`
+
+    plan = config.load_plan(path, hive.settings.limits, hive.settings.runner_names)
+    problems = [
+        f"{path}: repo '{repo.name}': {problem}"
+        for repo in plan.repos
+        if not is_url(repo.path) and (problem := find_source_problem(repo.path, repo.branch))
+    ]
+    if problems:
+        raise InputError("\n".join(problems), advice="Nothing was submitted.")
+    return plan
+
+
+def print_submitted(submitted: plans.Submitted, advice: str = "") -> None:
+    """Print what became of a plan."""
+    known = f", {submitted.known} known already" if submitted.known else ""
+    added = render.count(submitted.added, "new task")
+    for line in (f"Convoy {submitted.convoy}: {added}{known}.{advice}", *submitted.unchanged_because):
+        typer.echo(render.clean(line))
+
+
+def ledger(convoy: str, *, json: Json = False) -> None:
+    """Show a convoy's dispatch ledger."""
+    with read_here().ledger.read() as connection:
+        view = convoy_views.show_ledger(connection, convoy_views.get_convoy(connection, convoy))
+    if json:
+        render.print_json(view)
+    else:
+        typer.echo(f"{view['pipeline_id']}  {view['state']}")
+        columns = {"task_id": "Task", "status": "Status", "dispatched_at": "Dispatched", "completed_at": "Completed"}
+        render.print_table(view["tasks"], columns)
+
+
+@convoy_app.command("ls")
+def convoy_ls(
+    *, all_: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False, json: Json = False
+) -> None:
+    """List convoys."""
+    with read_here().ledger.read() as connection:
+        rows = convoy_views.list_convoys(connection, archived=all_)
+    if json:
+        render.print_json(rows)
+    else:
+        shown = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in rows]
+        columns = {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted"}
+        render.print_table(shown, {**columns, "ended_at": "Ended"})
+
+
+@convoy_app.command("show")
+def convoy_show(convoy: str, *, json: Json = False) -> None:
+    """Show one convoy: how far it is, its batches, what failed, what waits."""
+    hive = read_here()
+    with hive.ledger.read() as connection:
+        row = convoy_views.get_convoy(connection, convoy)
+        now, kept = hive.ledger.clock.now(), find_living_holder(connection) is not None
+        view = convoy_views.show_convoy(connection, row, now=now, keeper_is_alive=kept)
+    render.print_json(view) if json else render.print_convoy(view)
+
+
+@convoy_app.command("submit")
+def convoy_submit(plan: Path, *, json: Json = False) -> None:
+    """Hand a plan to the keeper that is (or will be) running."""
+    hive = open_here()
+    spec = load_plan(hive, plan)
+    with hive.ledger.write(me()) as tx:
+        submitted = plans.submit_plan(tx, spec, why=f"hive convoy submit {plan}")
+    with hive.ledger.read() as connection:
+        advice = "" if find_living_holder(connection) is not None else f" {NO_KEEPER}; type: hive up"
+    render.print_json(asdict(submitted)) if json else print_submitted(submitted, advice)
+
+
+@convoy_app.command("cancel")
+def convoy_cancel(convoy: str, reason: Reason = "") -> None:
+    """Cancel everything of a convoy that is not complete."""
+    hive = read_here()
+    with hive.ledger.write(me()) as tx:
+        row = convoy_views.get_convoy(tx.connection, convoy)
+        count = convoy_commands.cancel_convoy(tx, row, why=reason)
+    typer.echo(f"Cancelled {render.count(count, 'task')} of {convoy}.")
+
+
+@convoy_app.command("archive")
+def convoy_archive(convoy: str, reason: Reason = "") -> None:
+    """Put an ended convoy away; its ids never run again."""
+    hive = read_here()
+    with hive.ledger.write(me()) as tx:
+        done = convoy_commands.archive_convoy(tx, convoy_views.get_convoy(tx.connection, convoy), why=reason)
+    typer.echo(f"{convoy} is archived." if done else f"{convoy} was archived already.")

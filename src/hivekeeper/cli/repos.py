@@ -1,0 +1,48 @@
+"""The commands about the repositories that a hive works on."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hivekeeper.cli import render
+from hivekeeper.cli.here import Reason, me, open_here
+from hivekeeper.commands.repos import move_repo
+from hivekeeper.domain.plan import is_url
+from hivekeeper.errors import InputError
+from hivekeeper.git.mirror import Mirror, find_source_problem
+from hivekeeper.git.orders import source_ref
+from hivekeeper.git.remote import get_branch
+from hivekeeper.views.queue import get_repos
+
+repo_app = typer.Typer(no_args_is_help=True, help="The repositories that plans name.")
+
+
+@repo_app.callback()
+def _repos() -> None:
+    """Say where the repositories are that plans name."""
+
+
+@repo_app.command("set")
+def repo_set(
+    name: Annotated[str, typer.Argument(help="Its name in the plan.")],
+    *,
+    path: Annotated[str, typer.Option(help="The directory or URL where it is now.")],
+    reason: Reason = "",
+) -> None:
+    """Say where a repository is now, after it was moved."""
+    hive = open_here()
+    with hive.ledger.read() as connection:
+        (repo,) = get_repos(connection, name)
+    new = path if is_url(path) else str(Path(path).resolve())
+    if not is_url(new) and (problem := find_source_problem(new, repo.branch)):
+        raise InputError(f"Repository '{name}' cannot be there: {problem}.", advice="Nothing was changed.")
+    mirror, tip = Mirror(hive.places.mirror(name)), get_branch(new, repo.branch)
+    known = mirror.find_commit(source_ref(repo.branch)) if mirror.path.is_dir() else None
+    if known is not None and not mirror.shares_history(known, new, tip):
+        what = f"{new} is another repository: its branch '{repo.branch}' shares no commit with that of {repo.path}."
+        raise InputError(what, advice="Nothing was changed. Give it a name of its own in the plan.")
+    with hive.ledger.write(me()) as tx:
+        moved = move_repo(tx, repo, new, why=reason)
+    said = f"{name} is {new} now; it is fetched from there." if moved else f"{name} was {new} already."
+    typer.echo(render.clean(said))
