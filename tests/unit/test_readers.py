@@ -201,11 +201,17 @@ MINI_WAITS = "Retrying minisweagent.models.LitellmModel._query in 4.0 seconds as
 WORKED: dict[str, tuple[Said, Report]] = {
     "claude": (
         (CLAUDE_START, *CLAUDE_DEED, CLAUDE_TALK, CLAUDE_PAID),
-        Report(DONE, SAID, ID, Usage(3210, 40, 12_300)),
+        Report(DONE, SAID, ID, Usage(3210, 40, 12_300, 3000, 200)),
     ),
-    "qwen": ((CLAUDE_START, *CLAUDE_DEED, CLAUDE_TALK, CLAUDE_ENDS), Report(DONE, SAID, ID, Usage(3210, 40))),
+    "qwen": (
+        (CLAUDE_START, *CLAUDE_DEED, CLAUDE_TALK, CLAUDE_ENDS),
+        Report(DONE, SAID, ID, Usage(3210, 40, 0, 3000, 200)),
+    ),
     "codex": ((*CODEX_START, CODEX_DEED, CODEX_TALK, CODEX_ENDS), Report(DONE, SAID, ID, Usage(25_274, 170))),
-    "gemini": ((*GEMINI_START, *GEMINI_DEED, *GEMINI_TALK, GEMINI_ENDS), Report(DONE, SAID, ID, Usage(29_763, 175))),
+    "gemini": (
+        (*GEMINI_START, *GEMINI_DEED, *GEMINI_TALK, GEMINI_ENDS),
+        Report(DONE, SAID, ID, Usage(29_763, 175, 9366)),
+    ),
     "goose": ((*GOOSE_DEED, *GOOSE_TALK, GOOSE_ENDS), Report(DONE, SAID, "", Usage(14_441, 170))),
     "pi": ((PI_START, *PI_DEED, PI_AGAIN, pi_says(SAID), PI_ENDS), Report(DONE, SAID, ID, Usage(2846, 54, 2954))),
     "opencode": (

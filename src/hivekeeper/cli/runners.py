@@ -1,5 +1,6 @@
 """The commands about agent programs: which are here, trying one out, what they cost, and what they may spend."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -123,7 +124,7 @@ def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
         tried = try_out(argv, order.directory, commands.find_environment(order), at_most_s=_TRIAL_S)
     finally:
         shutil.rmtree(room, ignore_errors=True)
-    reader, lines = make_reader(runner), Lines()
+    reader, lines = make_reader(runner, hive.settings.prices, runner.find_model(os.environ)), Lines()
     for line in (*lines.feed(tried.output), *lines.end()):
         reader.take(line)
     return tried, reader.report(tried.status, tried.ended_by, must_act=False)
@@ -165,6 +166,11 @@ def costs(
         typer.echo("No agent program has run yet.")
         return
     typer.echo(f"{render.count(view['sessions'], 'session')}: {_say_usage(view)}")
+    if view["unpriced"]:
+        names = ", ".join(view["unpriced"])
+        typer.echo(
+            render.clean(f"Without the money of {names}: no price is known. Add its model to [prices] in hive.toml.")
+        )
     for way in ("convoy", "runner", "agent", "task"):
         typer.echo(f"By {way}")
         for row in view[f"by_{way}"]:

@@ -16,6 +16,7 @@ from hivekeeper.commands.runs import kill_worker
 from hivekeeper.commands.sessions import tell_worker
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.hive import Records, find_living_holder
+from hivekeeper.runners import is_piece
 from hivekeeper.runs.local import LocalRuns, open_output
 from hivekeeper.store.ledger import read_head
 from hivekeeper.views import workers as views
@@ -88,10 +89,13 @@ def _print_output(root: Path, run: str, lines: int, is_over: Callable[[], bool])
     with file:
         starts, position = deque([0], maxlen=max(lines, 1)), 0
         for line in file:
-            starts.append(position)
+            if not is_piece(line):
+                starts.append(position)
             position += len(line)
         file.seek(starts[0] if lines else position)
         for words in _read_lines(file, is_over):
+            if is_piece(words):
+                continue
             sys.stdout.write(render.clean(words.rstrip(b"\n").decode("utf-8", "replace")) + "\n")
             sys.stdout.flush()
     return True

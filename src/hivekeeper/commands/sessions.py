@@ -168,10 +168,3 @@ class Purse:
                 used += spent if scope == "day" or key == name or key.startswith(f"{name}/") else Usage()
             self._used[scope, name] = used
         return self._used[scope, name]
-
-
-def price(runner: Runner, used: Usage) -> Usage:
-    """Say what tokens cost where the program does not, by the prices of its runner: dollars a million."""
-    if used.microusd or not (runner.price_in or runner.price_out):
-        return used
-    return replace(used, microusd=round(used.tokens_in * runner.price_in + used.tokens_out * runner.price_out))

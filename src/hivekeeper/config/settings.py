@@ -23,9 +23,11 @@ from hivekeeper.config.values import (
 from hivekeeper.domain.budget import MICRO, Cap
 from hivekeeper.domain.names import NAME_RULE, is_name
 from hivekeeper.domain.plan import Limits
+from hivekeeper.domain.price import Price
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.runners import OUTPUTS, PRESETS
 from hivekeeper.runners.command import SIGNS
+from hivekeeper.runners.prices import PRICES
 
 MAX_BYTES = 1 << 20
 # A keeper that is late once is busy; only one that misses two beats in a row may be taken for gone.
@@ -115,9 +117,18 @@ class _Budget(Checked):
     tokens: Annotated[int | None, PlainValidator(lambda value: None if value == "none" else _read_tokens(value))] = None
 
 
+Dollars = Annotated[float, Field(ge=0, le=10**6)]
+
+
 class _Price(Checked):
-    input: Annotated[float, Field(ge=0, le=10**6)] = 0.0
-    output: Annotated[float, Field(ge=0, le=10**6)] = 0.0
+    input: Dollars
+    output: Dollars
+    cache_read: Dollars | None = None
+    cache_write: Dollars | None = None
+
+    def get(self) -> Price:
+        """Give it as a value of ours."""
+        return Price(self.input, self.output, self.cache_read, self.cache_write)
 
 
 class _Runner(Checked):
@@ -138,7 +149,7 @@ class _Runner(Checked):
     output: str = ""
     signs: dict[str, Filled] = Field(default_factory=dict)
     mcp: dict[str, Annotated[list[Filled], Field(min_length=1)]] = Field(default_factory=dict)
-    price: _Price = _Price()
+    price: _Price | None = None
 
 
 class _Patterns(Checked):
@@ -154,6 +165,7 @@ class _File(Checked):
     sandbox: _Sandbox = _Sandbox()
     queue: _Queue = _Queue()
     budget: _Budget = _Budget()
+    prices: dict[str, _Price] = Field(default_factory=dict)
     runners: dict[str, _Runner] = Field(default_factory=dict)
     patterns: _Patterns = _Patterns()
 
@@ -165,6 +177,7 @@ TABLES: dict[str, type[Checked]] = {
     "sandbox": _Sandbox,
     "queue": _Queue,
     "budget": _Budget,
+    "prices": _Price,
     "runners": _Runner,
     "patterns": _Patterns,
 }
@@ -174,6 +187,8 @@ def _place(loc: Loc) -> tuple[str, type[Checked]]:
     match loc:
         case ("runners", name, "price", *_):
             return f"'price' in [runners.{name if is_name(str(name)) else show(name)}]", _Price
+        case ("prices", name, *_):
+            return f"{show(name)} in [prices]", _Price
         case ("runners", name, *_):
             return f"[runners.{name if is_name(str(name)) else show(name)}]", _Runner
         case (str(table), *_) if table in TABLES:
@@ -219,6 +234,7 @@ def load_settings(directory: Path) -> Settings:
         resolver=None if file.queue.resolver == "none" else file.queue.resolver,
         runners=PRESETS | {name: _make_runner(name, said) for name, said in file.runners.items()},
         day=Cap(file.budget.tokens, None if file.budget.money is None else round(file.budget.money * MICRO)),
+        prices=PRICES | {name.casefold(): price.get() for name, price in file.prices.items()},
         patterns=Patterns(**file.patterns.model_dump()),
     )
 
@@ -255,8 +271,7 @@ def _make_runner(name: str, said: _Runner) -> Runner:
         sign_in=tuple(said.sign_in) if "sign_in" in fields else known.sign_in,
         signs={**known.signs, **said.signs},
         servers={server: tuple(map(_expand, argv)) for server, argv in said.mcp.items()},
-        price_in=said.price.input or known.price_in,
-        price_out=said.price.output or known.price_out,
+        price=said.price.get() if said.price else known.price,
     )
 
 

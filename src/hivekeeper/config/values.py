@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from hivekeeper.domain.budget import NO_CAP, Cap
 from hivekeeper.domain.names import find_nearest
 from hivekeeper.domain.plan import Limits
+from hivekeeper.domain.price import Price
 from hivekeeper.domain.runner import Runner
 from hivekeeper.errors import InputError
 from hivekeeper.runners import PRESETS
+from hivekeeper.runners.prices import PRICES, PRICES_AS_OF
 
 FILE_NAME = "hive.toml"
 LONGEST_SHOWN = 60
@@ -20,7 +22,7 @@ MOST_PROCESSES = 1_000_000
 # Known to every hive; the others are in its hive.toml.
 BUILT_IN_RUNNERS = ("scripted",)
 
-DEFAULT_TOML = """\
+DEFAULT_TOML = f"""\
 # How this hive works. Every value here is the default: a line that is removed changes nothing.
 
 [hive]
@@ -58,10 +60,15 @@ parallel = "cores"          # verifications at the same time: "cores" or a numbe
 gate_timeout = "30m"        # of a gate, from start to end
 resolver = "none"           # the runner that settles conflicts no rule can: one of [runners]
 
-# What may be spent a day, in all; also in a plan, for a convoy and for a task: budget: {money: 5, tokens: 2000000}
+# What may be spent a day, in all; also in a plan, for a convoy and for a task: budget: {{money: 5, tokens: 2000000}}
 [budget]
 money = "none"              # dollars
 tokens = "none"
+
+# What models cost, in dollars a million tokens, where a program tells tokens and no money. Known without a line here:
+# the makers' list prices of {PRICES_AS_OF}. A name stands for every model that begins with it.
+# [prices]
+# claude-opus = {{input = 5, output = 25, cache_read = 0.5, cache_write = 6.25}}
 
 # Who takes prompts. claude, codex, gemini, goose, pi, opencode, qwen, copilot, aider and mini are known: hive runner ls
 # shows which are here. What is said of one is added to what is known of it; any other is a command of yours.
@@ -111,6 +118,7 @@ class Settings:
     resolver: str | None = None
     runners: dict[str, Runner] = field(default_factory=lambda: dict(PRESETS))
     day: Cap = NO_CAP
+    prices: dict[str, Price] = field(default_factory=lambda: dict(PRICES))
     patterns: Patterns = field(default_factory=Patterns)
 
     @property

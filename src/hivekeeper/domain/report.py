@@ -1,6 +1,6 @@
 """How an agent program's session really ended: read from its own last words, never from its exit code."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 
 
@@ -43,11 +43,16 @@ LIMITED = (Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.AUTH)
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a session used; money is in millionths of a dollar, so that sums are exact."""
+    """What a session used; money is in millionths of a dollar, so that sums are exact.
+
+    `cache_read` and `cache_write` are those of `tokens_in` that have a price of their own.
+    """
 
     tokens_in: int = 0
     tokens_out: int = 0
     microusd: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
 
     @property
     def tokens(self) -> int:
@@ -56,13 +61,10 @@ class Usage:
 
     def __sub__(self, other: "Usage") -> "Usage":
         """Take away what was counted before; never below nothing."""
-        left = (self.tokens_in - other.tokens_in, self.tokens_out - other.tokens_out, self.microusd - other.microusd)
-        return Usage(*(max(0, amount) for amount in left))
+        return Usage(*(max(0, mine - theirs) for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.tokens_in + other.tokens_in, self.tokens_out + other.tokens_out, self.microusd + other.microusd
-        )
+        return Usage(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

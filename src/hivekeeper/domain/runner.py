@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hivekeeper.domain.price import Price
+
 LARGEST_ARGUMENT = 131_072  # Linux takes 32 pages as one; what the kernel says of more is no help
 
 
@@ -76,8 +78,7 @@ class Runner:
     servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     log: str = ""
     configuration: tuple[str, ...] = ()
-    price_in: float = 0.0
-    price_out: float = 0.0
+    price: Price | None = None
 
     @property
     def can_resume(self) -> bool:
@@ -99,6 +100,17 @@ class Runner:
         """The program itself, as it is found on the PATH."""
         words = self.command.split()
         return next((word for word in words if "=" not in word and word not in ("env", "exec")), "")
+
+    def find_model(self, environment: Mapping[str, str]) -> str:
+        """Find the model that it is started with, as far as its command line or its environment says."""
+        words = _split(f"{self.args} {self.command}")
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            if word in ("--model", "-m"):
+                return following
+            if word.startswith("--model="):
+                return word.partition("=")[2]
+        names = (name for name in self.inherit if name.endswith(("_MODEL", "_MODEL_NAME")))
+        return next((found for name in names if (found := {**environment, **self.environment}.get(name))), "")
 
     def list_paths(self) -> Iterator[tuple[str, str]]:
         """List the absolute paths that its command and its MCP servers name, each with the key that does."""

@@ -142,7 +142,7 @@ class Keeper:
                 who,
                 lambda run: open_output(places.runs, run),
                 clock,
-                meter.Settings(dispatching.runners, settings.day),
+                meter.Settings(dispatching.runners, settings.day, settings.prices, dict(os.environ)),
             ),
             merger.Merger(ledger, who, places, boot, self.runs.read_output, merging),
             publisher.Publisher(ledger, who, places, boot, clock, publisher.Settings()),

@@ -16,9 +16,10 @@ from typing import BinaryIO
 
 from hivekeeper.clock import Clock, to_seconds
 from hivekeeper.commands import runs as commands
-from hivekeeper.commands.sessions import Purse, lift_hold, place_hold, price
+from hivekeeper.commands.sessions import Purse, lift_hold, place_hold
 from hivekeeper.domain import events as e
 from hivekeeper.domain.budget import NO_CAP, Cap
+from hivekeeper.domain.price import Price
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
@@ -43,7 +44,10 @@ class Settings:
 
     runners: Mapping[str, Runner] = field(default_factory=dict)
     day: Cap = NO_CAP
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     interval_s: float = 5.0
+    busy_interval_s: float = 1.0  # while a program spends: a budget is passed by what it uses in between
     patience_s: float = 60.0
     turn_s: float = 60.0
     most_bytes: int = 32 << 20  # of one run in one pass
@@ -96,6 +100,7 @@ class Meter:
             running = [row for row in rows if row.state is RunState.RUNNING and row.kill_requested_at is None]
             acts += self._hold_to_budget(connection, running)
             acts += [act for row in running for act in self._end_waiting(connection, row)]
+        self.interval_s = self._settings.busy_interval_s if running else self._settings.interval_s
         if acts:
             with self._ledger.write(self._authority) as tx:
                 for act in acts:
@@ -104,7 +109,8 @@ class Meter:
         return {"recorded": len(acts), "unread": left} if acts or left else {}
 
     def _track(self, row: RunRow) -> Track:
-        return Track(make_reader(self._get_runner(row)))
+        runner = self._get_runner(row)
+        return Track(make_reader(runner, self._settings.prices, runner.find_model(self._settings.environment)))
 
     def _get_runner(self, row: RunRow) -> Runner:
         known = self._settings.runners.get(str(row.runner))
@@ -138,22 +144,27 @@ class Meter:
         must_act = row.kind == "agent" and row.id.endswith(".agent")
         report = track.reader.report(row.exit_status, ended_by, must_act=must_act)
         session = row.session if runner.chooses_session else report.session
-        used = report.usage
-        if track.reader.tells_totals and session:
-            before = queries.list_runs_of_attempt(connection, str(row.task), row.attempt or 0)
-            counted = (Usage(r.tokens_in, r.tokens_out) for r in before if r.session == session and r.id != row.id)
-            used -= sum(counted, Usage())
-        used = price(runner, used)
+        used = self._count(connection, row, session)
         told = Report(report.outcome, report.words, session or "", used, report.retry_s, report.retry_epoch)
         acts: list[Act] = [lambda tx: commands.note_report(tx, row, told)]
         if report.outcome is Outcome.DONE:
             acts.append(lambda tx: _note_works(tx, row))
         return acts
 
+    def _count(self, connection: Connection, row: RunRow, session: str | None) -> Usage:
+        """Count what a run itself has used, so far or in all."""
+        reader = self._tracks[row.id].reader
+        used = reader.count()
+        if reader.tells_totals and session:
+            before = queries.list_runs_of_attempt(connection, str(row.task), row.attempt or 0)
+            same = (run for run in before if run.session == session and run.id != row.id)
+            used -= sum((Usage(run.tokens_in, run.tokens_out, run.microusd) for run in same), Usage())
+        return used
+
     def _hold_to_budget(self, connection: Connection, running: Sequence[RunRow]) -> list[Act]:
         live: dict[str, Usage] = {}
         for row in running:
-            used = price(self._get_runner(row), self._tracks[row.id].reader.usage)
+            used = self._count(connection, row, row.session or self._tracks[row.id].reader.session)
             live[str(row.task)] = live.get(str(row.task), Usage()) + used
         purse, acts = Purse(connection, self._settings.day, live, now=self._clock.now()), list[Act]()
         for row in running:

@@ -3,14 +3,17 @@
 Data and pure reading: no file is opened here, no process started.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from types import MappingProxyType
 
+from hivekeeper.domain.price import Price, Prices
 from hivekeeper.domain.runner import Runner
 from hivekeeper.runners import aider, claude, codex, copilot, gemini, goose, mini, opencode, pi, qwen
 from hivekeeper.runners.command import CommandReader
-from hivekeeper.runners.reading import Reader
+from hivekeeper.runners.prices import PRICES
+from hivekeeper.runners.reading import LONGEST_HEAD, Reader
 
-_READERS: dict[str, Callable[[], Reader]] = {
+_READERS: dict[str, type[Reader]] = {
     "claude": claude.ClaudeReader,
     "codex": codex.CodexReader,
     "gemini": gemini.GeminiReader,
@@ -32,7 +35,16 @@ PRESETS: dict[str, Runner] = {
 OUTPUTS = tuple(_READERS)
 CONFIGURATION = tuple(sorted({path for runner in PRESETS.values() for path in runner.configuration}))
 
+_PIECES = tuple({word for reader in _READERS.values() for word in reader.skip})
 
-def make_reader(runner: Runner) -> Reader:
-    """Make who reads what a runner says."""
-    return _READERS[runner.output]() if runner.output in _READERS else CommandReader(runner.signs)
+
+def is_piece(line: bytes) -> bool:
+    """Tell whether a line is a piece of something that a program tells as a whole later on."""
+    return any(word in line[:LONGEST_HEAD] for word in _PIECES)
+
+
+def make_reader(runner: Runner, prices: Mapping[str, Price] = MappingProxyType(PRICES), model: str = "") -> Reader:
+    """Make who reads what a runner says; `model` is what it is taken for until it tells its model itself."""
+    reader = _READERS[runner.output]() if runner.output in _READERS else CommandReader(runner.signs)
+    reader.prices, reader.model = Prices(prices, runner.price), model
+    return reader

@@ -33,6 +33,8 @@ class CodexReader(Reader):
         match event.get("type"):
             case "thread.started":
                 self.name(event.get("thread_id"))
+            case "item.started" if at(event, "item", "type") in _DEEDS:
+                self.begin_tool()
             case "item.completed":
                 self._take_item(event.get("item"))
             case "error":
@@ -42,8 +44,9 @@ class CodexReader(Reader):
             case "turn.completed":
                 self.go_on()
                 self.finished = True
-                sent = at(event, "usage", "input_tokens"), at(event, "usage", "output_tokens")
-                self.usage = Usage(*map(as_number, sent))
+                names = ("input_tokens", "output_tokens", "cached_input_tokens")
+                sent, received, cached = (as_number(at(event, "usage", name)) for name in names)
+                self.usage = Usage(sent, received, cache_read=cached)
             case "turn.failed":
                 self.finished = True
                 self.fail(at(event, "error", "message"))
@@ -54,7 +57,7 @@ class CodexReader(Reader):
                 self.say(text)
             case {"type": str(kind)} if kind in _DEEDS:
                 self.acted = True
-                self.turns += 1
+                self.end_tools()
                 self.go_on()
 
     def take_text(self, text: str) -> None:

@@ -13,6 +13,8 @@ SIGNS = ("session", "done", *(outcome.value for outcome in Outcome if outcome is
 class CommandReader(Reader):
     """Reads a command by patterns: of the session's id, of having done its work, and of each way to fail."""
 
+    tells_waiting = False
+
     def __init__(self, signs: Mapping[str, str]) -> None:
         super().__init__()
         self._signs = {name: re.compile(pattern) for name, pattern in signs.items()}

@@ -44,7 +44,8 @@ class CopilotReader(Reader):
                 self.finished = True
                 if code and self.problem is None:
                     self.fail(f"it ended with exit code {as_text(code)}")
-            case _ if kind.startswith("tool.execution_"):
-                self.acted = True
+            case "tool.execution_start":
+                self.begin_tool()
+            case "tool.execution_complete":
+                self.end_tools()
                 self.go_on()
-                self.turns += kind.endswith("complete")

@@ -36,22 +36,21 @@ class GeminiReader(Reader):
         match event.get("type"):
             case "init":
                 self.name(event.get("session_id"))
+                self.model = as_text(event.get("model")) or self.model
             case "message" if event.get("role") == "assistant":
                 self.say(event.get("content"), more=bool(event.get("delta")))
             case "tool_use":
-                self.acted = True
-                self.go_on()
+                self.begin_tool()
                 self.said = ""
             case "tool_result":
-                self.turns += 1
+                self.end_tools()
             case "error" if event.get("severity") == "error":
                 self._take_error(event.get("message"))
             case "result":
                 self.finished = True
-                stats = event.get("stats")
-                self.usage = Usage(
-                    *(as_number(at({"s": stats}, "s", name)) for name in ("input_tokens", "output_tokens"))
-                )
+                names = ("input_tokens", "output_tokens", "cached")
+                sent, received, cached = (as_number(at(event, "stats", name)) for name in names)
+                self.usage = Usage(sent, received, cache_read=cached)
                 if event.get("status") != "success" and (words := at(event, "error", "message")):
                     self.fail(words)
 

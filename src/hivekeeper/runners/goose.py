@@ -66,10 +66,9 @@ class GooseReader(Reader):
             case {"type": "systemNotification", "notificationType": "creditsExhausted", "msg": words}:
                 self.fail(f"{as_text(words)} (402)")
             case {"type": "toolRequest"}:
-                self.acted = True
-                self.go_on()
+                self.begin_tool()
             case {"type": "toolResponse"}:
-                self.turns += 1
+                self.end_tools()
 
     def take_text(self, text: str) -> None:
         if text.lower().startswith(("error:", "error ")):

@@ -38,9 +38,11 @@ class PiReader(Reader):
                 self.name(event.get("id"))
             case "message_end" if at(event, "message", "role") == "assistant":
                 self._take_message(event["message"])
+            case "tool_execution_start":
+                self.begin_tool()
             case "tool_execution_end":
                 self.acted = True
-                self.turns += 1
+                self.end_tools()
             case "auto_retry_start":
                 delay = as_number(event.get("delayMs"))
                 self.wait_for_limit(event.get("errorMessage"), in_s=delay / 1000 if delay else None)

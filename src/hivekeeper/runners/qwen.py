@@ -1,5 +1,7 @@
 """Qwen Code: speaks as Claude Code does."""
 
+from typing import Any
+
 from hivekeeper.domain.runner import Mcp, McpBy, PromptBy, Reach, Runner
 from hivekeeper.runners.claude import ClaudeReader
 
@@ -22,3 +24,8 @@ RUNNER = Runner(
 
 class QwenReader(ClaudeReader):
     """Reads Qwen Code."""
+
+    def _take_result(self, event: dict[str, Any], subtype: str) -> None:
+        # Its messages tell of this session; its result, of the whole conversation and of what it asked for itself.
+        self.tells_totals = bool(event.get("usage"))
+        super()._take_result(event, subtype)

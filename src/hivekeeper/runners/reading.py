@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from hivekeeper.domain.price import NO_PRICES
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.runners.signs import Sign, read_sign
 
 LONGEST_LINE = 8 << 20  # pi repeats a whole conversation in one
 LONGEST_SAID = 64 << 10
+LONGEST_HEAD = 200  # what a line is about is said in its first bytes
 LONGEST_LAST_WORDS = 2000  # an answer of ours is in there
 MOST_SESSION = 128
 _MOST = 1e12
@@ -49,6 +51,9 @@ class Reader:
 
     skip: tuple[bytes, ...] = ()  # lines with one of these near their beginning say nothing new
     tells_totals = False  # what it says it used is of the whole conversation, what was resumed included
+    tells_waiting = True  # from what it says one can tell whether it waits for the model or for a tool
+    prices = NO_PRICES
+    model = ""
 
     def __init__(self) -> None:
         self.session = ""
@@ -57,12 +62,14 @@ class Reader:
         self.turns = 0
         self.acted = False
         self.finished = False
+        self.open_tools = 0
+        self.signed_out = False
         self.problem: Sign | None = None
         self.limited: Sign | None = None
 
     def take(self, line: bytes) -> None:
         """Take note of a line."""
-        if any(word in line[:200] for word in self.skip):
+        if any(word in line[:LONGEST_HEAD] for word in self.skip):
             return
         if line.lstrip().startswith(b"{"):
             try:
@@ -91,15 +98,36 @@ class Reader:
         if sign.outcome in (Outcome.RATE_LIMITED, Outcome.QUOTA):
             self.limited = sign if in_s is None else replace(sign, retry_s=in_s)
 
+    def begin_tool(self) -> None:
+        """Note that a tool is at work."""
+        self.acted = True
+        self.open_tools += 1
+        self.go_on()
+
+    def end_tools(self, count: int = 1) -> None:
+        """Note that tools are done, which ends a turn."""
+        self.turns += 1
+        self.open_tools = max(0, self.open_tools - count)
+
+    @property
+    def awaits_model(self) -> bool:
+        """Tell whether the model has to say something next, as far as can be read."""
+        return self.tells_waiting and not self.finished and not self.open_tools
+
     def go_on(self) -> None:
         """Note that the model has answered: what was wrong before is over."""
         self.problem = self.limited = None
+        self.signed_out = False
 
     def say(self, words: object, *, more: bool = False) -> None:
         """Note what the model said, or more of it."""
         if text := as_text(words):
             self.said = ((self.said if more else "") + text)[-LONGEST_SAID:]
             self.go_on()
+
+    def count(self) -> Usage:
+        """Count what it has used so far, with what that costs."""
+        return self.prices.fill(self.model, self.usage)
 
     def name(self, session: object) -> None:
         """Note the session's id, if it can be one."""
@@ -112,7 +140,7 @@ class Reader:
 
         Who `must_act` and only talked has refused, whatever it calls itself.
         """
-        told = (self.session, self.usage)
+        told = (self.session, self.count())
         if ended_by in ("limit", "silence") and self.limited is not None:  # nobody waited with it
             return _report(self.limited, *told)
         if ended_by in ("silence", "wall") and self.problem is not None:

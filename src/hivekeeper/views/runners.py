@@ -82,11 +82,13 @@ def list_waits(connection: Connection, *, now: str) -> list[dict[str, Any]]:
 
 def show_costs(connection: Connection, *, since: str = "") -> dict[str, Any]:
     """Show what agent programs used: in all, and by task, agent, runner and convoy; each way the same sum."""
-    total, sessions = Usage(), 0
+    total, sessions, unpriced = Usage(), 0, set[str]()
     by: dict[str, dict[str, Usage]] = {way: {} for way in _WAYS}
     for run, agent in queries.list_paid_runs(connection, since=since):
         used = Usage(run.tokens_in, run.tokens_out, run.microusd)
         total, sessions = total + used, sessions + 1
+        if used.tokens and not used.microusd:
+            unpriced.add(str(run.runner))
         task = run.task or ""
         names = (task, agent or "(nobody by name)", str(run.runner), task.partition("/")[0])
         for way, name in zip(_WAYS, names, strict=True):
@@ -94,6 +96,7 @@ def show_costs(connection: Connection, *, since: str = "") -> dict[str, Any]:
     return {
         "since": since or None,
         "sessions": sessions,
+        "unpriced": sorted(unpriced),
         **_show_usage(total),
         **{f"by_{way}": _show_all(by[way].items(), way) for way in _WAYS},
     }
