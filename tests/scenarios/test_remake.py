@@ -228,6 +228,16 @@ def test_what_the_person_has_taken_over_under_another_id_is_not_made_twice(pushe
     assert pushed.stage.states("queue") == {f"remake-{landed[1][:10]}": TaskState.COMPLETE}
 
 
+def test_what_the_person_has_made_themselves_meanwhile_is_complete_without_a_commit(pushed: Shared) -> None:
+    (landed,) = pushed.land(CHAIN[0])
+    theirs = pushed.move({"list": "a\n"})
+    pushed.stage.step_until(pushed.is_published)
+    made_again = pushed.stage.task(f"remake-{landed[:10]}", "queue")
+    assert (made_again.state, made_again.commit_id) == (TaskState.COMPLETE, theirs)
+    assert pushed.list_published() == ["first", "theirs"]
+    pushed.assert_true()
+
+
 def test_a_keeper_that_is_followed_after_every_step_comes_to_the_same_end(pushed: Shared) -> None:
     pushed.land(*CHAIN)
     theirs = pushed.move({"theirs": "theirs\n"})

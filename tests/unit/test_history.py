@@ -137,6 +137,13 @@ def test_a_completed_task_that_is_not_on_the_branch_is_lost() -> None:
     assert faults(History(tell(*LANDED))) == [Fault.LOST]
 
 
+def test_a_task_without_a_commit_of_its_own_needs_one_that_holds_what_it_changed() -> None:
+    added_nothing = [replace(b, base="commit") if isinstance(b, e.MergeVerifying) else b for b in LANDED]
+    assert faults(History(tell(*added_nothing), held=frozenset({(("c/a", 1), "commit")}))) == []
+    assert faults(History(tell(*added_nothing))) == [Fault.LOST]
+    assert faults(History(tell(*added_nothing), landed=[ON_BRANCH])) == [Fault.LOST, Fault.UNEXPECTED]
+
+
 def test_a_task_that_is_twice_on_the_branch_is_doubled() -> None:
     assert Fault.DOUBLED in faults(History(tell(*LANDED), landed=[ON_BRANCH, ON_BRANCH]))
 

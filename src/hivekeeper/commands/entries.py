@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import merges as commands
@@ -15,7 +15,7 @@ from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.gate import Gate, could_not_run
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState
-from hivekeeper.git.candidate import LARGEST_SHOWN, Change, Clash
+from hivekeeper.git.candidate import LARGEST_SHOWN, Change, Clash, Nothing, Strays, Unsound
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.places import Places
 from hivekeeper.store import queries
@@ -113,15 +113,22 @@ def refuse_clash(tx: Transaction, entry: Entry, mirror: Mirror, clash: Clash, wh
     _refuse(tx, entry, f"it conflicts with what landed before it in {names}{because}", body, is_conflict=True)
 
 
-def refuse_empty(tx: Transaction, entry: Entry) -> None:
-    """Refuse what changes nothing."""
-    _refuse(tx, entry, "everything it changes is on the integration branch already", {}, is_conflict=False)
-
-
-def refuse_strays(tx: Transaction, entry: Entry, path: str) -> None:
-    """Refuse what would land more than it is."""
-    why = f"merging it would change {path}, which it did not change itself"
-    _refuse(tx, entry, why, {}, is_conflict=True)
+def refuse_unmerged(tx: Transaction, entry: Entry, made: Nothing | Strays | Unsound) -> None:
+    """Refuse what cannot land on any branch as it is."""
+    match made:
+        case Nothing():
+            _refuse(tx, entry, "settling its conflict left nothing of it", {}, is_conflict=True)
+        case Strays(paths):
+            why = f"merging it would change {paths[0]}, which it did not change itself"
+            _refuse(tx, entry, why, {}, is_conflict=True)
+        case Unsound(path, words, can_be_mended):
+            # What cannot be checked out is not gone on from.
+            where = f"{path}: " if path else ""
+            body = {"output": f"{where}{words}", "reproduce": "git fsck --strict"}
+            why = f"a git server that checks what it is sent would refuse it ({where}{words})"
+            _refuse(tx, entry, why, body, is_conflict=not can_be_mended)
+        case _:
+            assert_never(made)
 
 
 def refuse_tired(tx: Transaction, entry: Entry) -> None:

@@ -136,7 +136,7 @@ def choose_mode(task: TaskRow, earlier: Sequence[str], *, is_conflict: bool) -> 
 
 def describe_rework(body: dict[str, Any]) -> str:
     """Say in words what a worker must know of the try before it."""
-    anew = "Your last try could not be merged with what others have landed since. Do the task again on today's branch."
+    anew = "What you made could not be used and is not here. Do the task again on today's branch."
     again = "What you made is here as you left it. It did not land: mend it, and merge the branch `origin` has first."
     parts = ["# Your last try did not land", anew if body["mode"] == ANEW else again, f"Why: {body['why']}."]
     for title, name in (("What the checks said", "output"), ("Where it conflicts", "hunks"), ("Your change", "diff")):

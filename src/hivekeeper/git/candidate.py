@@ -36,7 +36,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A commit ready to be verified; `changed` are the paths that the change itself changes."""
+    """A commit ready to be verified; `changed` are the paths that the change itself changes.
+
+    Where everything it changes is there already, the commit is its own base: nothing is added to the branch.
+    """
 
     base: str
     commit: str
@@ -57,7 +60,7 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Everything it changes is there already."""
+    """Whoever settled its conflict left nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,20 @@ class Strays:
     paths: tuple[str, ...]
 
 
-Made = Candidate | Clash | Nothing | Strays
+@dataclass(frozen=True, slots=True)
+class Unsound:
+    """A remote that checks what it is sent (`receive.fsckObjects`) would refuse it, and whatever comes after it.
+
+    `path` is where, if that is known. What `can_be_mended` is a file; the others cannot even be checked out.
+    """
+
+    path: str
+    words: str
+    can_be_mended: bool
+
+
+Unmerged = Clash | Nothing | Strays | Unsound
+Made = Candidate | Unmerged
 
 
 def make_candidate(mirror: Mirror, onto: str, change: Change, remembered: Callable[[str], str | None]) -> Made:
@@ -87,14 +103,24 @@ def make_candidate(mirror: Mirror, onto: str, change: Change, remembered: Callab
             return made
         tree, tier = made
     elif adds_nothing:
-        return Nothing()
+        return Nothing() if change.resolved else Candidate(onto, onto, before, tier)
     else:
         tree = merged.tree
     changed = mirror.list_brought(ours, theirs) or ()
     if strays := _find_strays(mirror, ours, theirs, tree, changed):
         return Strays(strays)
     commit = mirror.commit_tree(tree, (onto,), change.message, change.at, change.author)
+    if fault := mirror.find_fault(commit, onto):
+        path, kind = mirror.find_path(tree, fault.object)
+        return Unsound(path, fault.words, can_be_mended=kind == "blob")
     return Candidate(onto, commit, tree, tier, changed)
+
+
+def find_holder(mirror: Mirror, head: str, change: Change) -> str:
+    """Find the commit in which everything a change changes came to a branch that holds it: its head, if in doubt."""
+    found = mirror.find_last_touched(head, mirror.list_brought(head, change.commit) or ())
+    made = make_candidate(mirror, found, change, lambda _hunk: None) if found else None
+    return made.commit if isinstance(made, Candidate) and made.commit == made.base else head
 
 
 def _make_sides(mirror: Mirror, base: str, sides: tuple[str, str], at: str) -> tuple[str, str]:

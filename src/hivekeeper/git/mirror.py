@@ -12,8 +12,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT, REPLACED
@@ -22,6 +24,11 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git knows it without 
 _LARGEST_HASHED = 64 << 20
 _OLDEST_GIT = (2, 38)
 _OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
+_FAULT = re.compile(r"^error: object ([0-9a-f]{40,64}): (.+)$", re.MULTILINE)
+# It is only looked at, so no time is spent on making it small.
+_FAST = ("-c", "pack.compression=0", "-c", "pack.threads=1")
+_PACK = (*_FAST, "pack-objects", "--quiet", "--revs", "--stdout", "--window=0")
+_CHECK = ("unpack-objects", "-q", "--strict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,14 @@ class LandedChange:
     task: str
     change: str
     subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFault:
+    """What a strict check says of an object."""
+
+    object: str
+    words: str
 
 
 class Mirror:
@@ -153,6 +168,44 @@ class Mirror:
         if result.returncode != 0:
             raise UnavailableError(f"git commit-tree failed in {self.path}: {result.stderr.strip()}")
         return result.stdout.strip()
+
+    def find_fault(self, commit: str, known: str) -> ObjectFault | None:
+        """Check what a commit adds to another as a remote with `receive.fsckObjects` does; None when all is well.
+
+        Everything is here already, so nothing is written: git only reads it in the way in which it takes a push.
+        """
+        wanted = f"{commit}\n^{known}\n".encode()
+        with (
+            _start_git(self.path, *_PACK, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as packing,
+            _start_git(self.path, *_CHECK, stdin=packing.stdout, stderr=subprocess.PIPE) as checking,
+        ):
+            assert packing.stdin
+            assert packing.stdout
+            packing.stdout.close()  # so that it ends when whoever checks has seen enough
+            with suppress(BrokenPipeError), packing.stdin:
+                packing.stdin.write(wanted)
+            assert checking.stderr
+            said = checking.stderr.read().decode("utf-8", "surrogateescape")
+        if checking.returncode == 0 and packing.returncode == 0:
+            return None
+        if checking.returncode > 0 and (found := _FAULT.search(said)):
+            return ObjectFault(found[1], found[2])
+        raise UnavailableError(f"What {commit} adds could not be checked in {self.path}: {said.strip()}")
+
+    def find_path(self, tree: str, name: str) -> tuple[str, str]:
+        """Find where an object is in a tree, and its kind; the first place, or none."""
+        listed = self._git("ls-tree", "-r", "-t", "-z", "--full-tree", tree).stdout.split("\0")
+        entries = (line.partition("\t") for line in listed if line)
+        places = ((path, what.split(" ")[1]) for what, _, path in entries if what.split(" ")[2] == name)
+        return next(places, ("", "tree"))
+
+    def find_last_touched(self, head: str, paths: Sequence[str]) -> str | None:
+        """Find the last commit on the way to a head, along its first parents, that touched one of some paths."""
+        if not paths or any("\n" in path for path in paths):  # git takes them line by line
+            return None
+        asked = "\n".join((head, "--", *paths, ""))
+        listed = self._git("--literal-pathspecs", "rev-list", "-1", "--first-parent", "--stdin", text=asked)
+        return listed.stdout.strip() or None
 
     def find_landed(self, head: str, change: str) -> LandedCommit | None:
         """Find the commit in which a change landed, by the trailer it was given; its id is nobody else's."""
@@ -314,6 +367,18 @@ def _run_git(
     # By hand, because a text stream would change the ends of lines.
     said = (stream.decode("utf-8", "surrogateescape") for stream in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(done.args, done.returncode, *said)
+
+
+def _start_git(
+    mirror: Path, *arguments: str, stdin: IO[bytes] | int | None, stdout: int | None = None, stderr: int | None = None
+) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603 - argv is ours, ids are ours
+        ("git", "--git-dir", str(mirror), *arguments),  # noqa: S607 - git is wherever the person's PATH says
+        stdin=stdin,
+        stdout=stdout or subprocess.DEVNULL,
+        stderr=stderr or subprocess.DEVNULL,
+        env={"PATH": os.environ.get("PATH", os.defpath), **CLEAN_ENVIRONMENT},
+    )
 
 
 def find_damage(mirror: Path) -> str | None:

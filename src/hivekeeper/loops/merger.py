@@ -123,7 +123,7 @@ class Merger:
         # What is on a branch and nobody took note of, and what cannot be merged onto a commit: facts about objects that
         # never change, so they may be forgotten.
         self._landed: set[str | None] = set()
-        self._unmerged: dict[tuple[str, str], c.Made] = {}
+        self._unmerged: dict[tuple[str, str], c.Unmerged] = {}
 
     def hears(self, body: e.Body) -> bool:
         return isinstance(body, _WOKEN_BY) or is_end_of(body, *_OUR_KINDS)
@@ -212,7 +212,7 @@ class Merger:
             verdict,
             is_suspect=bool(row.failures),
             is_landing=row.state is MergeState.LANDING,
-            is_landed=is_made and row.candidate in self._landed,
+            is_landed=is_made and row.candidate in self._landed and row.candidate != row.base,
             is_hotfix=row.priority >= m.HOTFIX_PRIORITY,
             conflicts=lambda onto: (onto, theirs) in self._unmerged,
         )
@@ -335,15 +335,11 @@ class Merger:
         row, mirror = entry.row, queue.mirror
         made = self._unmerged[queue.head, row.resolved or row.commit_id]
         match made:
-            case c.Nothing():
-                queue.acts.append(lambda tx: about.refuse_empty(tx, entry))
-            case c.Strays(paths):
-                queue.acts.append(lambda tx: about.refuse_strays(tx, entry, paths[0]))
             case c.Clash():
                 act = self._settler.plan(queue.checks.connection, mirror, entry, made, queue.head)
                 queue.acts += [act] if act else []
-            case c.Candidate():
-                raise AssertionError(row.key)
+            case c.Nothing() | c.Strays() | c.Unsound():
+                queue.acts.append(partial(about.refuse_unmerged, entry=entry, made=made))
             case _:
                 assert_never(made)
 
@@ -352,9 +348,12 @@ def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
     row, mirror = entry.row, queue.mirror
     learned = c.learn(mirror, row.resolved) if row.resolved else {}
     changed = mirror.list_changed(str(row.base), str(row.candidate))
+    holder = None
+    if row.base == row.candidate:  # everything it changes was there before
+        holder = c.find_holder(mirror, str(row.candidate), about.describe_change(mirror, entry))
 
     def note(tx: Transaction) -> None:
-        commands.note_landed(tx, row, entry.task, at=at, learned=learned, head=queue.head)
+        commands.note_landed(tx, row, entry.task, at=at, learned=learned, head=queue.head, holder=holder)
         if row.approved and list_obeyed(entry.repo, changed):
             pin_landed(tx, mirror, entry.repo, str(row.candidate))
         if row.priority >= m.HOTFIX_PRIORITY:

@@ -17,7 +17,7 @@ from hivekeeper.domain.gate import Gate
 from hivekeeper.domain.names import gate_run_id
 from hivekeeper.domain.rows import RepoRow, TaskRow
 from hivekeeper.domain.states import RepoState, TaskState
-from hivekeeper.git.orders import integration_ref, published_ref
+from hivekeeper.git.orders import REPLACED, integration_ref, published_ref
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import open_ledger, read_events
@@ -60,6 +60,7 @@ class Landed:
 class History:
     """What the witnesses say.
 
+    `held`: attempts that added nothing to the branch, each with the commit of the branch that holds what they changed.
     `settled`: everything was given the time to come to its end. `restored`: an older ledger was put back, so that a run
     may be older than the intent that adopted it.
     """
@@ -73,6 +74,7 @@ class History:
     acknowledged: Sequence[str] = ()
     settled: bool = True
     restored: bool = False
+    held: frozenset[tuple[Key, str]] = frozenset()
 
 
 def check_history(history: History) -> list[Violation]:
@@ -197,11 +199,15 @@ def _check_landed(history: History) -> Iterator[Violation]:
     verified = _list_verified(history.events)
     completed: set[str] = set()
     on_repository = {ev.body.task for ev in history.events if isinstance(ev.body, e.TaskAdded) and ev.body.repo}
-    made_again = _list_made_again(history.events)
+    made_again, added_nothing = _list_made_again(history.events), _list_added_nothing(history.events)
     for b in (event.body for event in history.events):
         if isinstance(b, e.TaskCompleted) and b.task in on_repository:
             completed.add(b.task)
-            if b.commit not in commits | made_again:
+            if (b.task, b.attempt) in added_nothing:
+                if ((b.task, b.attempt), b.commit) not in history.held:
+                    what = f"it is complete without a commit of its own, and {b.commit} does not hold what it changed"
+                    yield Violation(Fault.LOST, b.task, what)
+            elif b.commit not in commits | made_again:
                 yield Violation(Fault.LOST, b.task, f"it is complete, and its commit {b.commit} is not on the branch")
     for landed in history.landed:
         if history.settled and landed.task not in completed:
@@ -216,6 +222,12 @@ def _list_made_again(events: Sequence[e.Event]) -> set[str | None]:
     return {said["commit"] for said in details if "remakes" in said}
 
 
+def _list_added_nothing(events: Sequence[e.Event]) -> set[Key]:
+    """List attempts whose change was on the branch already, by their last candidate: it is its own base."""
+    last = {(b.task, b.attempt): b for b in (event.body for event in events) if isinstance(b, e.MergeVerifying)}
+    return {key for key, made in last.items() if made.base == made.candidate}
+
+
 def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
     """List candidates, with their trees, whose tree passed its own gate, or that no gate was ever defined for."""
     candidates: dict[Key, tuple[str, str]] = {}
@@ -223,6 +235,7 @@ def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
     tasks: dict[str, e.TaskAdded] = {}
     passed: set[str] = set()
     verified: set[tuple[str, str]] = set()
+    added_nothing = _list_added_nothing(events)
     for event in events:
         match event.body:
             case e.RepoWanted() as b:
@@ -237,6 +250,8 @@ def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
                 passed.add(f"{b.run.rsplit('.', 3)[0]}.")
             case e.MergeLanding() as b:
                 task, (candidate, tree) = tasks[b.task], candidates[b.task, b.attempt]
+                if (b.task, b.attempt) in added_nothing:
+                    continue  # what its gate says of somebody else's commit does not count for that
                 gate = Gate(repos[str(task.repo)], task.verify)
                 if not gate.commands or gate_run_id(str(task.repo), tree, gate.digest) in passed:
                     verified.add((candidate, tree))
@@ -313,7 +328,13 @@ def read_history(
     refs = {repo.name: (published_ref if repo.publish == "branch" else integration_ref)(repo.branch) for repo in repos}
     tips = {repo.name: _find_tip(Path(repo.path), refs[repo.name]) for repo in repos}
     published = {repo: tip for repo, tip in tips.items() if tip is not None}
-    return History(events, tasks, begun, landed, kept, published, acknowledged, settled, restored)
+    by_key = {task.key: task for task in tasks}
+    held = frozenset(
+        ((task.key, attempt), task.commit_id)
+        for task, attempt in ((by_key[key], attempt) for key, attempt in _list_added_nothing(events))
+        if task.repo and task.commit_id and _holds(places.mirror(task.repo), task, attempt)
+    )
+    return History(events, tasks, begun, landed, kept, published, acknowledged, settled, restored, held)
 
 
 def _list_kept(mirror: Path) -> Iterator[Key]:
@@ -322,6 +343,22 @@ def _list_kept(mirror: Path) -> Iterator[Key]:
     for ref in subprocess.run(argv, capture_output=True, check=False, text=True).stdout.split():
         task, _, attempt = ref.removeprefix(prefix).rpartition("/")
         yield task, int(attempt)
+
+
+def _holds(mirror: Path, task: TaskRow, attempt: int) -> bool:
+    """Tell whether a task's commit is on a branch, today's or a replaced one, and its attempt adds nothing to it."""
+    git, commit = ("git", "--git-dir", str(mirror)), str(task.commit_id)
+    kept = f"refs/hive/attempts/{task.key}/{attempt}"
+    asked = (
+        (*git, "for-each-ref", "--contains", commit, "refs/heads", REPLACED),
+        (*git, "merge-tree", "--write-tree", commit, kept),
+        (*git, "rev-parse", f"{commit}^{{tree}}"),
+    )
+    branches, merged, tree = (
+        subprocess.run(argv, capture_output=True, check=False, text=True).stdout for argv in asked
+    )
+    # What is made again is one commit, and a merge would bring everything before it.
+    return bool(branches) and (merged == tree or "remakes" in task.get_details())
 
 
 def _find_tip(repository: Path, ref: str) -> str | None:
