@@ -89,3 +89,26 @@ def test_a_budget_that_is_not_spent_lets_claude_go_on(stage: Stage, repository: 
     assert stage.finish() is ConvoyState.COMPLETE
     assert stage.task("A").state is TaskState.COMPLETE
     assert agents(stage, "A")[0].microusd == 36_000
+
+
+LEFT = "echo chat > .aider.chat.history.md; mkdir -p .aider.tags.cache.v4; echo x > .aider.tags.cache.v4/cache.db"
+AIDER_DONE = said("Applied edit to it.txt", "Tokens: 2.8k sent, 38 received.")
+
+
+@pytest.mark.parametrize("commit", ["", "git add -A && git commit -qm it; "])
+def test_what_a_program_leaves_in_the_repository_never_lands_and_is_no_stray_path(
+    stage: Stage, repository: Repository, hire: Hire, commit: str
+) -> None:
+    hire("aider", agent=f"{LEFT}; echo x > $HIVE_TASK.txt; {commit}{AIDER_DONE}")
+    stage.submit(prompt("A", paths=("A.txt",)), prompt("B", paths=("B.txt",)), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert repository.git("ls-tree", "-r", "--name-only", "hive/main").split() == ["A.txt", "B.txt", "README"]
+    assert len(stage.attempts("A")) == 1
+
+
+def test_what_a_program_leaves_in_the_repository_is_no_change(stage: Stage, repository: Repository, hire: Hire) -> None:
+    hire("aider", agent=f"{LEFT}; {AIDER_DONE}")
+    stage.submit(prompt("A", attempts=1), repos=(repository.spec(),))
+    stage.finish()
+    assert stage.task("A").state is TaskState.FAILED
+    assert "changed nothing" in stage.task("A").reason

@@ -25,7 +25,8 @@ INFRASTRUCTURE_WALL_S = 3600.0
 class Work:
     """An attempt, and everything its runs follow from; `argv` starts its agent, or else a `runner` does.
 
-    `session` is the conversation it goes on with, where it is to `resume` one.
+    `session` is the conversation it goes on with, where it is to `resume` one. `ignore` is what its runners leave in the
+    repository.
     """
 
     task: TaskRow
@@ -38,6 +39,7 @@ class Work:
     runner: Runner | None = None
     session: str = ""
     resume: bool = False
+    ignore: tuple[str, ...] = ()
 
 
 def intend_step(tx: Transaction, places: Places, work: Work, step: Intend, *, boot_id: str) -> None:
@@ -132,24 +134,25 @@ def _order_ours(places: Places, work: Work, step: Intend, boot_id: str) -> tuple
         target = places.root if work.agent is not None and work.agent.ended_well else None
         return collect_outputs(room / "work", places.kept(task.key, number), target, task.outputs), {}
     mirror = places.mirror(repo.name)
+    ignored = {"HIVE_EXCLUDE": "\n".join(work.ignore)} if work.ignore else {}
     kept = {"HIVE_SETUP": repo.setup or "", "HIVE_KEEP": "\n".join(repo.keep), "HIVE_LOCK": "\n".join(repo.lock)}
     match step.kind:
         case "sandbox":
             cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
             pool, start = f"{places.pool(repo.name)}.{boot_id[:8]}", work.attempt.start or ""
             argv = orders.make_sandbox(room, places.public(repo.name), repo.branch, pool, mirror, start, cache)
-            return argv, {**orders.FLEETING_ENVIRONMENT, **kept}
+            return argv, {**orders.FLEETING_ENVIRONMENT, **kept, **ignored}
         case "stash":
             return orders.keep_setup(room, places.cache(repo.name)), kept
         case "save":
             ref = orders.save_ref(task.key, number, step.number)
-            return orders.save_attempt(mirror, room, ref, repo.backup, repo.keep), lasting
+            return orders.save_attempt(mirror, room, ref, repo.backup, repo.keep), lasting | ignored
         case "backup":
             ref = orders.attempt_ref(task.key, number)
             return orders.push_backup(mirror, str(repo.backup), ref), lasting
         case _:
             ref, rest = orders.attempt_ref(task.key, number), orders.rest_ref(task.key, number)
-            return orders.snapshot_attempt(mirror, room, ref, rest, repo.keep), lasting
+            return orders.snapshot_attempt(mirror, room, ref, rest, repo.keep), lasting | ignored
 
 
 def _room(places: Places, work: Work) -> Path | None:

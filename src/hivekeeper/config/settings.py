@@ -55,6 +55,10 @@ def _is_variable(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None
 
 
+def _is_pattern(text: str) -> bool:
+    return "\n" not in text and "\0" not in text and not text.startswith(("!", "#"))
+
+
 def _is_file_of_mine(text: str) -> bool:
     return text.startswith(("~/", "/")) and ".." not in text.split("/") and "\n" not in text
 
@@ -144,6 +148,9 @@ class _Runner(Checked):
         default_factory=list
     )
     sign_in: list[Annotated[str, rule(_is_file_of_mine, "must begin with '~/' or '/', without '..'")]] = Field(
+        default_factory=list
+    )
+    ignore: list[Annotated[Filled, rule(_is_pattern, "must be a .gitignore pattern on one line")]] = Field(
         default_factory=list
     )
     output: str = ""
@@ -269,6 +276,7 @@ def _make_runner(name: str, said: _Runner) -> Runner:
         environment={**known.environment, **said.environment},
         inherit=tuple(dict.fromkeys((*known.inherit, *said.inherit))),
         sign_in=tuple(said.sign_in) if "sign_in" in fields else known.sign_in,
+        ignore=tuple(dict.fromkeys((*known.ignore, *said.ignore))),
         signs={**known.signs, **said.signs},
         servers={server: tuple(map(_expand, argv)) for server, argv in said.mcp.items()},
         price=said.price.get() if said.price else known.price,

@@ -209,7 +209,9 @@ class Dispatcher:
         repo = repos[task.repo] if task.repo else None
         if repo is not None and not self._settings.queue and repo.backup is None:
             repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
-        return Work(task, attempt, repo, argv, agent=agent)
+        known = (self._settings.runners[name] for name in task.runners if name in self._settings.runners)
+        ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
+        return Work(task, attempt, repo, argv, agent=agent, ignore=ignore)
 
     def _decide(
         self,

@@ -14,6 +14,7 @@ RUNNER = Runner(
     name="aider",
     command=f"aider {_FLAGS} {{args}} --message-file {{prompt}}",
     prompt=PromptBy.FILE,
+    environment={"LITELLM_LOCAL_MODEL_COST_MAP": "True"},  # else it asks the network for prices first
     inherit=(
         "OPENAI_API_KEY",
         "OPENAI_API_BASE",
@@ -26,6 +27,7 @@ RUNNER = Runner(
     output="aider",
     log=".aider.chat.history.md",
     configuration=(".aider.conf.yml", ".aider.model.settings.yml", ".env"),
+    ignore=("/.aider.chat.history.md", "/.aider.input.history", "/.aider.llm.history", "/.aider.tags.cache.v*/"),
 )
 _NUMBER = r"(\d{1,12}(?:\.\d{1,12})?)"
 _TOKENS = re.compile(rf"Tokens: {_NUMBER}(k?) sent(?:, [\d.]+k? cache \w+)*, {_NUMBER}(k?) received")

@@ -28,4 +28,8 @@ if [ -n "${HIVE_KEEP-}" ]; then # what setup makes is nobody's change, ignored b
   mkdir -p -- "$room/work/.git/info"
   echo "$HIVE_KEEP" | sed 's|^|/|' >>"$room/work/.git/info/exclude"
 fi
+if [ -n "${HIVE_EXCLUDE-}" ]; then # what its agent program leaves behind is nobody's change either
+  mkdir -p -- "$room/work/.git/info"
+  printf '%s\n' "$HIVE_EXCLUDE" >>"$room/work/.git/info/exclude"
+fi
 [ -z "$cache" ] || bring_kept "$room" "$cache"

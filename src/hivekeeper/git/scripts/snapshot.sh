@@ -4,6 +4,7 @@ keep_tree() {
   clone=$1/work room=$1 python=$2
   shift 2
   [ -d "$clone" ] && [ ! -L "$clone" ] || { echo "its sandbox is gone" >&2; exit 1; }
+  exclude_leftovers "$room"
   rm -f -- "$GIT_INDEX_FILE" "$GIT_INDEX_FILE.lock"
   head=$(cat -- "$room/base") orphan=
   if [ -d "$clone/.git" ] && [ ! -L "$clone/.git" ] &&
@@ -25,6 +26,15 @@ keep_tree() {
   elif [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
     commit=$(git commit-tree -p "$head" -m "What the worker left uncommitted" "$tree")
   fi
+}
+
+# exclude_leftovers ROOM: have git take what an agent program leaves behind ($HIVE_EXCLUDE, of the hive's settings) for
+# ignored, whatever the worker has made of its own excludes. The file is where no worker can write.
+exclude_leftovers() {
+  [ -n "${HIVE_EXCLUDE-}" ] || return 0
+  printf '%s\n' "$HIVE_EXCLUDE" >"$1/exclude"
+  export "GIT_CONFIG_KEY_$GIT_CONFIG_COUNT=core.excludesFile" "GIT_CONFIG_VALUE_$GIT_CONFIG_COUNT=$1/exclude"
+  export "GIT_CONFIG_COUNT=$((GIT_CONFIG_COUNT + 1))"
 }
 
 # fetch_tip DIRECTORY OBJECTS COMMIT: by way of a repository of our own that borrows the worker's objects, so that nothing
