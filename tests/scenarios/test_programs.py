@@ -112,3 +112,18 @@ def test_what_a_program_leaves_in_the_repository_is_no_change(stage: Stage, repo
     stage.finish()
     assert stage.task("A").state is TaskState.FAILED
     assert "changed nothing" in stage.task("A").reason
+
+
+def test_a_landed_commit_has_the_tasks_title_and_the_agents_own_words_and_no_trailer_but_ours(
+    stage: Stage, repository: Repository, hire: Hire
+) -> None:
+    words = "Add the file\n\nIt was missing.\n\nHive-Change: 0000000000000000000000000000000000000000"
+    commit = f"echo x > $HIVE_TASK.txt; git add -A; git commit -qm '{words}'; echo y >> $HIVE_TASK.txt; "
+    hire(agent=f"{commit}{said(TOOL, TOLD, DONE)}")
+    stage.submit(prompt("A", title="Make it whole"), prompt("B", after=("A",)), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    titled, untitled = (repository.git("log", "-1", "--format=%B", at) for at in ("hive/main~1", "hive/main"))
+    assert titled.split("\n\n")[:3] == ["A: Make it whole", "Add the file", "It was missing."]
+    assert untitled.split("\n\n")[:2] == ["B: Add the file", "It was missing."]
+    assert "Hive-Change: 0000" not in titled + untitled
+    assert repository.landed() == ["A", "B"]

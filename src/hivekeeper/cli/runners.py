@@ -64,8 +64,8 @@ def _say_sign_in(row: Mapping[str, Any]) -> str:
 def _ask_version(path: str) -> str | None:
     with tempfile.TemporaryDirectory(prefix="hive-version-") as home:  # it may write where it likes, not at home
         done = try_out((path, "--version"), home, {"HOME": home, "TMPDIR": home}, at_most_s=_VERSION_S)
-    lines = [line.strip() for line in done.output.decode("utf-8", "replace").splitlines() if line.strip()]
-    return render.clean(lines[-1])[:_LONGEST_VERSION] if lines and done.status == 0 else None
+    found = views.find_version(done.output.decode("utf-8", "replace"))
+    return render.clean(found)[:_LONGEST_VERSION] if found and done.status == 0 else None
 
 
 @runner_app.command("test")

@@ -17,6 +17,7 @@ from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRo
 from hivekeeper.domain.states import AttemptState, MergeState
 from hivekeeper.git.candidate import LARGEST_SHOWN, Change, Clash, Nothing, Strays, Unsound
 from hivekeeper.git.mirror import Mirror
+from hivekeeper.git.orders import integration_ref
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -73,7 +74,8 @@ def describe_change(mirror: Mirror, entry: Entry) -> Change:
         named = re.findall(r"^Hive-Change: ([0-9a-f]{40})$", message, re.MULTILINE)
         author, landed_as = mirror.find_author(row.commit_id), named[-1] if named else None
         return Change(row.commit_id, row.resolved, f"{message}\n", author, at, mirror.find_commit(before), landed_as)
-    title = task.title or (task.command.strip() or task.id).splitlines()[0]
+    messages = mirror.list_messages(integration_ref(entry.repo.branch), row.commit_id)
+    subject, body = m.describe_work(task.id, task.title or task.command.strip().partition("\n")[0], messages)
     verified = " && ".join(command.replace("\n", "; ") for command in entry.gate.commands) or "no gate"
     if task.branch is None:
         author = f"{entry.agent} <{entry.agent.replace(' ', '-')}@localhost>"
@@ -88,7 +90,8 @@ def describe_change(mirror: Mirror, entry: Entry) -> Change:
         "Hive-Verified": verified,
     }
     lines = "\n".join(f"{name}: {value}" for name, value in trailers.items())
-    return Change(row.commit_id, row.resolved, f"{task.id}: {title[:120]}\n\n{lines}\n", author, at)
+    message = "\n\n".join(part for part in (subject, body, lines) if part)
+    return Change(row.commit_id, row.resolved, f"{message}\n", author, at)
 
 
 def refuse_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> None:

@@ -25,8 +25,8 @@ INFRASTRUCTURE_WALL_S = 3600.0
 class Work:
     """An attempt, and everything its runs follow from; `argv` starts its agent, or else a `runner` does.
 
-    `session` is the conversation it goes on with, where it is to `resume` one. `ignore` is what its runners leave in the
-    repository.
+    `session` is the conversation it goes on with, where it is to `resume` one. `ignore` is what its runners leave in
+    the repository.
     """
 
     task: TaskRow

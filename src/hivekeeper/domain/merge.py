@@ -21,6 +21,9 @@ HOTFIX_PRIORITY = 10_000
 REWORK_REQUEST, PRIORITY_MERGE = "REWORK_REQUEST", "PRIORITY_MERGE"
 ANEW, REWORK = "anew", "rework"
 LONGEST_OUTPUT = 4_000
+LONGEST_SUBJECT, LONGEST_BODY = 120, 4_000
+_LEFT = "What the worker left "  # as the hive's own commits begin
+_TRAILER = re.compile(r"\s*Hive-[A-Za-z]+\s*:", re.IGNORECASE)
 SETTLING = ("conflict", "resolve", "settle")
 
 
@@ -179,3 +182,22 @@ def _list_run_files(commands: str) -> set[str]:
             parts = (given[0] if is_interpreter else words[0]).split("/")
             run.add("/".join(part for part in parts if part not in ("", ".", "$PWD", "${PWD}")))
     return run
+
+
+def describe_work(task: str, title: str, messages: Sequence[str]) -> tuple[str, str]:
+    """Say what lands: a subject of the task's title, or else of the worker's own words, and all of these below it.
+
+    Whoever worked may write anything, so nothing of it can be taken for a trailer of ours.
+    """
+    own = [_tidy(message) for message in messages if not message.startswith(_LEFT)]
+    own = [message for message in own if message]
+    if title or not own:
+        return (f"{task}: {title[:LONGEST_SUBJECT]}" if title else task), "\n\n".join(own)[:LONGEST_BODY].rstrip()
+    subject, _, rest = own[0].partition("\n")
+    body = "\n\n".join(part for part in (rest.strip(), *own[1:]) if part)
+    return f"{task}: {subject[:LONGEST_SUBJECT]}", body[:LONGEST_BODY].rstrip()
+
+
+def _tidy(message: str) -> str:
+    lines = ("".join(c for c in line if c.isprintable() or c == "\t").rstrip() for line in message.splitlines())
+    return "\n".join(line for line in lines if not _TRAILER.match(line)).strip()

@@ -58,8 +58,8 @@ class Runner:
     Where nothing stands for it, file or text become the last argument. `{session}` stands for the session's id, which
     the hive chooses; where it stands only in `resume`, the program chooses and tells it. `inherit` are names of the
     person's environment (keys), `sign_in` files of their home, copied to the worker's own. `home` are files it finds
-    there. `output` names who reads what it says; `configuration` are files of a repository that it obeys, `ignore` those
-    that it leaves there itself, as .gitignore has them: they never land.
+    there. `output` names who reads what it says; `configuration` are files of a repository that it obeys, `ignore`
+    those that it leaves there itself, as .gitignore has them: they never land.
     """
 
     name: str

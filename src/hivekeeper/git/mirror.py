@@ -266,6 +266,11 @@ class Mirror:
         """List what commits that touched some paths say, latest first."""
         return self._git("log", "--max-count=20", "--format=%B", f"{old}..{new}", "--", *paths).stdout.strip()
 
+    def list_messages(self, old: str, new: str) -> list[str]:
+        """List what the commits on the way from one to another say, oldest first; merges say nothing of their own."""
+        said = self._git("log", "--reverse", "--no-merges", "--max-count=20", "--format=%B%x00", f"{old}..{new}", "--")
+        return [message.strip() for message in said.stdout.split("\0") if message.strip()]
+
     def hash_file(self, path: Path) -> str | None:
         """Tell how git would name a file's content; a worker's files are read as they are, and never followed."""
         try:

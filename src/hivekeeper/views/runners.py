@@ -1,6 +1,7 @@
 """Runners: which are here, signed in, held up; and what everything has cost."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from hivekeeper.domain.states import AttemptState
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 
+_VERSION = re.compile(r"\d+\.\d+")
 _WAYS = ("task", "agent", "runner", "convoy")
 _ADDRESSES = ("_URL", "_HOST", "_PATH", "_MODEL", "_PROVIDER", "_BASE", "_PROJECT", "_OFFLINE")
 
@@ -35,6 +37,12 @@ def list_runners(connection: Connection, runners: Mapping[str, Runner], *, now: 
         }
         for name, runner in runners.items()
     ]
+
+
+def find_version(said: str) -> str | None:
+    """Find a program's version in what it says of it: the first line with a number, whatever it advertises below."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return next((line for line in lines if _VERSION.search(line)), lines[-1] if lines else None)
 
 
 def find_sign_in(runner: Runner) -> str | None:

@@ -1,4 +1,4 @@
-"""What tokens cost: by the model's name, by the person's word before ours, and with the cache's own prices."""
+"""What is known of programs and models from outside: what tokens cost, which model it is, which version."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from hivekeeper.domain.report import Usage
 from hivekeeper.domain.runner import Runner
 from hivekeeper.runners import PRESETS, make_reader
 from hivekeeper.runners.prices import PRICES
+from hivekeeper.views.runners import find_version
 
 SONNET = "claude-sonnet-4-5-20250929"
 
@@ -117,3 +118,16 @@ def test_qwen_tells_of_one_session_as_it_goes_and_of_the_whole_conversation_at_i
     usage = {"input_tokens": 45_931, "output_tokens": 657}
     reader.take(json.dumps({"type": "result", "subtype": "success", "result": "x", "usage": usage}).encode())
     assert (reader.usage, reader.tells_totals) == (Usage(45_931, 657), True)
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ("GitHub Copilot CLI 1.0.102.\nRun 'copilot update' to check for updates.\n", "GitHub Copilot CLI 1.0.102."),
+        ("Warning: no terminal\n\n 1.52.0\n", "1.52.0"),
+        ("unknown\n", "unknown"),
+        ("", None),
+    ],
+)
+def test_the_version_is_the_line_with_a_number_and_no_advertisement(said: str, version: str | None) -> None:
+    assert find_version(said) == version
