@@ -14,7 +14,7 @@ demo: .venv .tools
 JOBS ?= 3
 test: .venv .tools .agents
 	@$(MAKE) --no-print-directory --keep-going check-style check-types check-imports; checked=$$?; \
-	  $(BIN)/pytest $(if $(JOBS),--numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder) && exit $$checked
+	  $(BIN)/pytest $(if $(JOBS),--numprocesses=$(JOBS) --no-loadscope-reorder) && exit $$checked
 
 # Workers are walled in by bubblewrap, and the crash tier strikes processes through strace. Without them the walls are
 # weaker and that tier is not played; both is said here, and by the hive and the tests themselves.
@@ -50,7 +50,7 @@ power: .venv .tools
 # tests grow with it.
 HOURS ?= 1
 soak: .venv .tools
-	@HIVE_SOAK=$(HOURS) $(BIN)/pytest --numprocesses=$(or $(JOBS),1) --dist=loadfile --no-loadscope-reorder --timeout 86400 \
+	@HIVE_SOAK=$(HOURS) $(BIN)/pytest --numprocesses=$(or $(JOBS),1) --no-loadscope-reorder --timeout 86400 \
 	  tests/crash tests/power tests/property tests/rehearsal
 
 # In any order, also at once: make -j check

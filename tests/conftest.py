@@ -1,16 +1,21 @@
 """What holds for every test: nobody's git configuration, no hive around it, and a count for each tier at the end."""
 
+import ast
 import fcntl
+import gc
 import os
 import signal
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.budget import LINES, SEED, TALLY
 
@@ -18,39 +23,23 @@ from tests.budget import LINES, SEED, TALLY
 settings.register_profile("hive", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hive")
 
+ROOT = Path(__file__).parents[1]
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 # Where several files are tried at once, those that take minutes begin first, so that nobody waits for them at the end.
 LONG = (
     "crash/test_crash.py",
+    "power/test_power.py",
     "crash/test_mutants.py",
     "crash/test_random_kills.py",
     "rehearsal/test_rehearse.py",
-    "power/test_power.py",
-    "e2e/test_bad_input.py",
-    "e2e/test_workers.py",
-    "e2e/test_history_commands.py",
 )
-# Those that hold something against the clock, or are about who comes first, are alone on the machine, after all others.
-ALONE = (
-    "doctor/test_examination.py",
-    "doctor/test_mending.py",
-    "e2e/test_promptness.py",
-    "lease/test_lease_processes.py",
-    "rehearsal/test_demo.py",
-    "runs/test_bad_files.py",
-    "runs/test_disk_limit.py",
-    "runs/test_exclusive.py",
-    "runs/test_limits.py",
-    "runs/test_on_change.py",
-    "runs/test_pool.py",
-    "runs/test_process_limit.py",
-    "runs/test_stop.py",
-    "runs/test_trees.py",
-    "runs/test_walled.py",
-    "store/test_ledger_together.py",
-    "walls/test_rooms.py",
-)
+# Of these every test is on its own; the tests of any other file follow one another in one process.
+SPLIT = ("crash/test_mutants.py", "rehearsal/test_rehearse.py")
+# With this mark it holds something against the clock, or is about who comes first. It is alone on the machine,
+# after all others.
+ALONE = "pytest.mark.alone"
+MOST_LEAKED = 12  # descriptors that a test may leave open: what a whole file shares is opened by its first
 
 # Started in the background of a shell we would be deaf to Ctrl-C, and with us every command that is tried here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -78,11 +67,43 @@ def _plain_environment() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long files first and those that are alone last; all else stays in its order."""
-    items.sort(key=lambda item: LONG.index(name) if (name := name_file(item)) in LONG else len(LONG) + (name in ALONE))
+    items.sort(key=lambda item: (is_alone(item), LONG.index(name) if (name := name_file(item)) in LONG else len(LONG)))
 
 
 def name_file(item: pytest.Item) -> str:
     return item.path.relative_to(Path(__file__).parent).as_posix()
+
+
+def is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
+
+
+class Dealer(LoadScopeScheduling):  # type: ignore[misc]
+    """Deals tests out to processes: those that are alone to one, a file to one, and some files test by test."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, test = nodeid.partition("::")
+        alone = list_alone(file)
+        if "pytestmark" in alone or test.partition("[")[0] in alone:
+            return "alone"
+        return nodeid if file.removeprefix("tests/") in SPLIT else file
+
+
+@cache
+def list_alone(file: str) -> set[str]:
+    """Read which functions of a file have the mark: whoever deals out knows tests by their names only."""
+    found = set()
+    for node in ast.parse((ROOT / file).read_bytes()).body:
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == ALONE for each in node.decorator_list):
+            found.add(node.name)
+        if isinstance(node, ast.Assign) and ast.unparse(node) == f"pytestmark = {ALONE}":
+            found.add("pytestmark")
+    return found
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Dealer:  # noqa: ANN401 - of pytest-xdist
+    return Dealer(config, log)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -92,11 +113,31 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     door = os.open(Path(item.config.getoption("basetemp")).parent, os.O_RDONLY)  # which all of this run have in common
     try:
-        fcntl.flock(door, fcntl.LOCK_EX if name_file(item) in ALONE else fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
         return (yield)
     finally:
         fcntl.flock(door, fcntl.LOCK_UN)  # whatever was forked meanwhile has the door open too
         os.close(door)
+
+
+@pytest.fixture(autouse=True)
+def _no_leak() -> Iterator[None]:
+    """Fail a test that leaves many files, pipes or sockets open: the next ones would run out of them."""
+    before = list_open()
+    yield
+    if len(list_open()) - len(before) > MOST_LEAKED:
+        gc.collect()
+        left = {number: what for number, what in list_open().items() if number not in before}
+        assert len(left) <= MOST_LEAKED, f"it leaves {len(left)} descriptors open: {sorted(left.values())[:20]}"
+
+
+def list_open() -> dict[str, str]:
+    """List the open descriptors of this process, and what each is."""
+    found = {}
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one by which we look
+            found[path.name] = str(path.readlink())
+    return found
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -3,9 +3,14 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import pytest
+
+NOBODY = 65_534  # a user without rights
 
 
 def need(condition: object, why: str) -> None:
@@ -19,6 +24,31 @@ def need(condition: object, why: str) -> None:
 
 def need_root(why: str) -> None:
     need(os.geteuid() == 0, f"needs root: {why}")
+
+
+def need_program(name: str, why: str) -> None:
+    need(shutil.which(name), f"needs {name}: {why}")
+
+
+def become_nobody() -> None:
+    """Be a user without rights from now on, if this process may choose."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+@contextmanager
+def small_disk(path: Path, *options: str) -> Iterator[Path]:
+    """A file system of its own at this path, such as one of `size=8m`."""
+    path.mkdir(exist_ok=True)
+    argv = ("mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(path))
+    mounted = subprocess.run(argv, check=False, capture_output=True, text=True)
+    need(mounted.returncode == 0, f"a disk of its own needs root and the right to mount: {mounted.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(("umount", "--lazy", str(path)), check=True)
 
 
 def need_strace() -> None:

@@ -1,24 +1,18 @@
 """Real agent programs; where they could not be installed the tests say so, and in CI that is a failure."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.agents.stage import PROGRAMS, Stage, Step, is_installed
-
-LEAST_PROGRAMS = 2
+from tests import needs
+from tests.agents.stage import Stage, Step, is_installed
 
 
 def need(*programs: str) -> None:
-    """Leave a test out where its program is not here; in CI only while others are."""
+    """Leave a test out where its program is not here, but not in CI."""
     missing = [program for program in programs if not is_installed(program)]
-    if not missing:
-        return
-    if os.environ.get("CI") and sum(map(is_installed, PROGRAMS)) < LEAST_PROGRAMS:
-        pytest.fail(f"{', '.join(missing)} could not be installed, and CI must run at least two programs")
-    pytest.skip(f"{', '.join(missing)} could not be installed")
+    needs.need(not missing, f"{', '.join(missing)} could not be installed: make .agents")
 
 
 @pytest.fixture

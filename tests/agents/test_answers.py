@@ -108,7 +108,7 @@ def test_configuration_that_a_repository_ships_is_pinned_and_a_change_asks_a_per
         need_me = stage.ask("status")["needs_me"][0]
         assert ".mcp.json" in need_me["what"]
         assert stage.count_requests() == asked, "nobody was started on it"
-        assert "held up" in stage.say("task", "why", "b")
+        assert "waits (configuration" in stage.say("task", "why", "b")
         assert ".mcp.json" in stage.say(*need_me["type"].split()[1:])
         assert keeper.wait(240) == 0
     assert "b.txt" in stage.list_landed()

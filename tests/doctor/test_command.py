@@ -5,14 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.doctor.conftest import Lingering, Patient
+from tests.needs import small_disk
 
 
 def _type(root: Path, *arguments: str) -> tuple[int, str]:
@@ -129,20 +128,8 @@ def test_without_a_tool_that_git_scripts_need_it_is_5(
     assert package in found["advice"]
 
 
-@contextmanager
-def _small_disk(path: Path) -> Iterator[Path]:
-    path.mkdir()
-    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(path)), check=False)
-    if mounted.returncode != 0:
-        pytest.skip("a disk of its own needs root and the right to mount; it could not be tried here")
-    try:
-        yield path
-    finally:
-        subprocess.run(("umount", str(path)), check=True)
-
-
 def test_a_read_only_directory_is_5_and_not_a_damaged_ledger(patient: Patient, tmp_path: Path) -> None:
-    with _small_disk(tmp_path / "disk") as disk:
+    with small_disk(tmp_path / "disk", "size=32m") as disk:
         subprocess.run(("cp", "-a", str(patient.root), str(disk)), check=True)
         subprocess.run(("mount", "-o", "remount,ro", str(disk)), check=True)
         code, shown = _json(disk / "hive")

@@ -1,8 +1,6 @@
 """What each defect, planted for real, is called; and that a hive without one has no finding."""
 
 import os
-import select
-import signal
 from pathlib import Path
 
 import apsw
@@ -20,6 +18,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.replay import encode_state, rebuilt
 from hivekeeper.store.sqlite import reading_only
 from tests.doctor.conftest import Lingering, Patient
+from tests.runs.conftest import kill_and_wait
 from tests.scenarios.conftest import ME
 
 
@@ -220,10 +219,7 @@ def test_a_run_goes_on_without_a_keeper_and_is_a_finding_only_when_its_wrapper_i
     wrapper = _start_sleeper(patient, repo)
     assert patient.places.sandbox("work/S", 1).exists() == (repo is not None)
     assert patient.find_wrong() == []
-    descriptor = os.pidfd_open(wrapper)
-    os.kill(wrapper, signal.SIGKILL)
-    select.select([descriptor], [], [], 10)
-    os.close(descriptor)
+    kill_and_wait(wrapper)
     found = _only(patient, Check.RUNS, Level.WARN)
     assert "work/S.1.agent is RUNNING in the ledger, and its wrapper is dead" in found.what
     assert "hive up" in found.advice

@@ -1,13 +1,13 @@
 """Wrong input: a clear sentence, the right exit code, nothing half done."""
 
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Shell
+from tests.needs import small_disk
 
 TASK = "tasks:\n  - {id: A, command: 'true'}\n"
 
@@ -167,22 +167,10 @@ def test_a_ledger_that_is_none_is_refused_with_4_and_not_written(shell: Shell, c
     assert ledger.read_bytes() == content
 
 
-@contextmanager
-def _small_disk(path: Path, *options: str) -> Iterator[Path]:
-    path.mkdir()
-    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(path)), check=False)
-    if mounted.returncode != 0:
-        pytest.skip("a disk of its own needs root and the right to mount; it could not be tried here")
-    try:
-        yield path
-    finally:
-        subprocess.run(("umount", str(path)), check=True)
-
-
 def test_a_read_only_directory_is_a_sentence_and_5(shell: Shell, tmp_path: Path) -> None:
-    with _small_disk(tmp_path / "sealed", "size=8m", "ro") as sealed:
+    with small_disk(tmp_path / "sealed", "size=8m", "ro") as sealed:
         assert "cannot be made" in shell.hive("init", str(sealed), code=5)
-    with _small_disk(tmp_path / "later", "size=8m") as disk:
+    with small_disk(tmp_path / "later", "size=8m") as disk:
         shell.hive("init", str(disk))
         subprocess.run(("mount", "-o", "remount,ro", str(disk)), check=True)
         for arguments in (("up",), ("task", "add", "c", "A", "--command", "true")):
@@ -190,7 +178,7 @@ def test_a_read_only_directory_is_a_sentence_and_5(shell: Shell, tmp_path: Path)
 
 
 def test_a_full_disk_is_a_sentence_and_the_hive_works_again_once_there_is_room(shell: Shell, tmp_path: Path) -> None:
-    with _small_disk(tmp_path / "disk", "size=8m") as disk:
+    with small_disk(tmp_path / "disk", "size=8m") as disk:
         shell.hive("init", str(disk))
         filler = disk / "filler"
         with suppress(OSError), filler.open("wb", buffering=0) as file:

@@ -96,7 +96,7 @@ def test_up_detached_takes_work_from_another_terminal_until_down(shell: Shell) -
     shell.wait(lambda: shell.json("convoy", "ls")[0]["state"] == "COMPLETE")
     assert (shell.root / "b").read_text() == "a\n"
     assert "Stopped" in shell.hive("down")
-    assert "Nobody" in shell.hive("down")
+    assert "The keeper is not running" in shell.hive("down")
     assert not shell.keeper_is_active()
 
 

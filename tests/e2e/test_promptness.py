@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
+
 from hivekeeper.clock import to_seconds
 from tests.e2e.conftest import Shell
 from tests.e2e.test_keepers import begin_slow
+
+pytestmark = pytest.mark.alone
 
 
 def test_an_exit_is_recorded_within_a_second_of_it_happening(shell: Shell) -> None:

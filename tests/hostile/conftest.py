@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from hivekeeper.domain.plan import Limits, RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.hive import open_hive
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.sandbox.walls import Level
 from hivekeeper.views.status import list_needs
+from tests.needs import need
 from tests.scenarios.conftest import Repository, Stage
 
 LONGEST_S = 60.0
@@ -167,4 +166,4 @@ def by_id(deed: Deed) -> str:
 def require(level: Level, theatre: Theatre) -> None:
     if theatre.level() is not level:
         why = (theatre.keeper or theatre.start()).find_walls().why
-        pytest.skip(f"this machine keeps workers apart by {theatre.level()} only: {why}")
+        need(condition=False, why=f"this machine keeps workers apart by {theatre.level()} only: {why}")

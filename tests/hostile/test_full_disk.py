@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.conftest import Shell
 from tests.hostile.conftest import Person
+from tests.needs import small_disk
 
 PLAN = """
 convoy: work
@@ -29,10 +30,6 @@ class SmallDisk:
         self.go = root / "go"
         self.person = Person(root / "app")
         self.filler = self.disk / "filler"
-        self.disk.mkdir()
-        mount = ("mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(self.disk))
-        if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-            pytest.skip("a disk of its own needs root and the right to mount; it could not be tried here")
         self.shell = Shell(self.disk)
 
     def start(self) -> None:
@@ -67,15 +64,15 @@ class SmallDisk:
         self.go.touch()
         self.keeper.terminate()
         self.keeper.wait()
-        subprocess.run(("umount", "--lazy", str(self.disk)), check=True)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    disk = SmallDisk(tmp_path)
-    disk.start()
-    yield disk
-    disk.close()
+    with small_disk(tmp_path / "disk", "size=48m"):
+        disk = SmallDisk(tmp_path)
+        disk.start()
+        yield disk
+        disk.close()
 
 
 def test_what_a_worker_made_on_a_full_disk_lands_once_there_is_room(disk: SmallDisk) -> None:

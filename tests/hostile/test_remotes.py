@@ -23,14 +23,14 @@ PUBLISHED = ("good", "not-checked-out", "url")
 REFUSED = {
     "hook": ("(pre-receive hook declined)", "git --git-dir={mirror} push {path} {commit}:refs/heads/main"),
     "protected": ("(hook declined)", "git --git-dir={mirror} push {path} {commit}:refs/heads/main"),
-    "gone": ("'{path}' does not appear to be a git repository", "git ls-remote {path}"),
-    "forced": ("it has commits there that the hive does not have", "git pull --no-rebase {mirror} main && git push"),
-    "moved": ("it has commits there that the hive does not have", "git pull --no-rebase {mirror} main && git push"),
+    "gone": ("'{path}' does not appear to be a git repository", "hive repo set gone --path NEW"),
     "checked-out": (
         "(branch is currently checked out)",
         "git -C {path} merge --ff-only --no-overwrite-ignore {commit}",
     ),
 }
+# Refused as well, and needing nobody: what landed is made again on top of what came there.
+OVERTAKEN = ("forced", "moved")
 
 
 class Port:
@@ -41,7 +41,7 @@ class Port:
         self.person = Repository(root / "person")
         self.theirs: dict[str, str] = {}
         self.stage = Stage(root / "hive")
-        self.paths = {name: root / f"{name}.git" for name in (*PUBLISHED, *REFUSED)}
+        self.paths = {name: root / f"{name}.git" for name in (*PUBLISHED, *REFUSED, *OVERTAKEN)}
         for name, path in self.paths.items():
             bare = () if name in {"checked-out", "not-checked-out"} else ("--bare",)
             self.git("clone", "--quiet", *bare, str(self.person.path), str(path))
@@ -76,7 +76,7 @@ class Port:
         self.git("push", "--quiet", str(self.paths["moved"]), "main")
         rewritten = self.git("commit-tree", "-m", "rewritten", "main^{tree}")
         self.git("push", "--quiet", "--force", str(self.paths["forced"]), f"{rewritten}:refs/heads/main")
-        self.theirs = {name: self.tip(name) for name in REFUSED if name != "gone"}
+        self.theirs = {name: self.tip(name) for name in (*REFUSED, *OVERTAKEN) if name != "gone"}
         go.touch()
         assert self.stage.finish() is ConvoyState.COMPLETE
 
@@ -121,6 +121,16 @@ def test_a_refusal_says_why_and_what_to_type_and_moves_nothing(port: Port, name:
         needs = list_needs(connection, keeper_is_alive=True)
     assert {"what": f"{refused.problem.removesuffix(f' (type: {command})')}.", "type": command} in needs
     assert port.theirs.get(name) == (None if name == "gone" else port.tip(name))
+
+
+@pytest.mark.parametrize("name", OVERTAKEN)
+def test_what_landed_is_published_on_top_of_what_came_there_meanwhile(port: Port, name: str) -> None:
+    refused = port.find_refusal(name)
+    assert refused is not None
+    assert refused.problem.endswith("it has commits there that the hive does not have (type: hive queue ls)")
+    port.stage.step_until(lambda: port.stage.repo(name).published == port.tip(name) != port.theirs[name])
+    assert port.git("-C", str(port.paths[name]), "rev-parse", "main^") == port.theirs[name]
+    assert port.git("-C", str(port.paths[name]), "show", "main:made") == "x"
 
 
 def test_once_they_are_as_they_should_be_what_waited_comes_by_itself(port: Port) -> None:

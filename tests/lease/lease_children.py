@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from hivekeeper.domain.events import ConvoySubmitted
 from hivekeeper.errors import HiveError
 from hivekeeper.keeper import lease
 from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.store.database import load_migrations
 from hivekeeper.store.ledger import Ledger, open_ledger
-from tests.store.ledger_children import NOBODY, child
+from tests.needs import become_nobody
+from tests.store.ledger_children import child
 
 LOCK = "keeper.lock"
 PATIENCE_S = 20.0
@@ -74,11 +77,10 @@ def candidate(directory: Path, abandoned_after_s: float = 60.0, *, nobody: bool 
 
 def obey(pipe: Pipe, directory: Path, abandoned_after_s: float, nobody: bool) -> None:  # noqa: FBT001 - over a pipe
     """Do as told until the pipe ends."""
-    read_boot_id(), socket.gethostname()  # loads what Python may not be able to read as somebody else
-    if nobody and os.geteuid() == 0:
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+    # Loads what somebody else may not read: this clone may lie below a home directory that is closed to others.
+    read_boot_id(), socket.gethostname(), load_migrations(), traceback.format_exc()
+    if nobody:
+        become_nobody()
     keeper = _Keeper(pipe, open_ledger(directory / "ledger.db"), directory / LOCK, abandoned_after_s)
     while True:
         try:

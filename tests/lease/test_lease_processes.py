@@ -27,10 +27,12 @@ from tests.lease.lease_children import (
     race,
     read_state,
 )
+from tests.needs import need_root
 from tests.store.ledger_children import SERVER, child
 from tests.store.ledger_kit import assert_whole, dump_all, head_of, opened
 
 LIMIT_S = 1.0  # after so much silence a holder counts as abandoned
+LONG_LIMIT_S = 3.0  # the same where something is done before it is over, also on a busy machine
 ANOTHER, STALE = ("AnotherKeeperError", 3), ("StaleEpochError", 3)
 
 
@@ -142,17 +144,17 @@ def test_a_lease_given_back_is_taken_without_ado(hive: Path, ledger: Ledger) -> 
         assert first.ask("write") == STALE
 
 
+@pytest.mark.alone
 def test_a_frozen_keeper_is_left_alone_until_its_time_is_up_and_then_killed_and_followed(
     hive: Path, ledger: Ledger
 ) -> None:
-    with candidate(hive) as frozen, candidate(hive, LIMIT_S) as hasty, candidate(hive, 60.0) as patient:
+    with candidate(hive) as frozen, candidate(hive, LONG_LIMIT_S) as hasty, candidate(hive) as patient:
         frozen.ask("take")
         frozen.ask("beat")
         frozen.stop()
-        if hasty.ask("take") != ANOTHER:
-            pytest.skip("this machine is so busy that the time limit has passed already")
+        assert hasty.ask("take") == ANOTHER
         assert frozen.is_alive()
-        wait_until_silent(ledger, LIMIT_S)
+        wait_until_silent(ledger, LONG_LIMIT_S)
         assert patient.ask("take") == ANOTHER
         assert frozen.is_alive()
         assert hasty.ask("take") == ("taken", 2)
@@ -165,6 +167,7 @@ def test_a_frozen_keeper_is_left_alone_until_its_time_is_up_and_then_killed_and_
         assert hasty.ask("write")[0] == "written"
 
 
+@pytest.mark.alone
 def test_a_keeper_that_beats_is_never_abandoned(hive: Path) -> None:
     with candidate(hive) as busy, candidate(hive, LIMIT_S) as other:
         busy.ask("take")
@@ -294,8 +297,7 @@ def share(hive: Path) -> None:
 
 
 def test_a_frozen_keeper_of_another_user_is_named_and_not_followed(public_hive: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs a second user")
+    need_root("there has to be a second user")
     with candidate(public_hive) as frozen:
         frozen.ask("take")
         share(public_hive)
@@ -310,8 +312,7 @@ def test_a_frozen_keeper_of_another_user_is_named_and_not_followed(public_hive: 
 
 @pytest.mark.parametrize("obstacle", ["a directory in its place", "no directory", "another user's"])
 def test_a_lock_file_that_cannot_be_opened_is_told_in_words(public_hive: Path, obstacle: str) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs a second user")
+    need_root("there has to be a second user")
     if obstacle == "a directory in its place":
         (public_hive / LOCK).mkdir()
     elif obstacle == "another user's":
@@ -349,6 +350,7 @@ def run_race(hive: Path, rounds: int, limit: float, beforehand: Candidate | None
     return answers
 
 
+@pytest.mark.alone
 def test_of_twenty_that_want_the_lease_at_once_exactly_one_gets_it_every_time(hive: Path, ledger: Ledger) -> None:
     rounds = 6
     for number, answers in enumerate(run_race(hive, rounds, 60.0), start=1):
@@ -357,6 +359,7 @@ def test_of_twenty_that_want_the_lease_at_once_exactly_one_gets_it_every_time(hi
     assert assert_whole(hive / "ledger.db") == 2 * rounds, "one taking and one giving back a round, and nothing else"
 
 
+@pytest.mark.alone
 def test_of_twenty_that_find_a_keeper_abandoned_exactly_one_follows_it(hive: Path, ledger: Ledger) -> None:
     with candidate(hive) as frozen:
         frozen.ask("take")

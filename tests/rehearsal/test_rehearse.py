@@ -235,7 +235,7 @@ def test_a_person_is_told_what_is_done_and_how_it_went(desk: Desk) -> None:
     assert "5 tasks, 5 attempts" in said
     assert "Faults: none. Keepers killed: 0. Walls: " in said
     assert "Agents ended: 5 by exit." in said
-    assert "0 violations, 0 processes left, 0 sandboxes left." in said
+    assert "0 violations, processes left: 0, sandboxes left: 0." in said
     assert f"Everything is kept in {desk.root / 'kept'}." in said
     assert "hive/main" in desk.git("branch", "--list", cwd=desk.root / "kept" / "repos" / "app.git")
 
@@ -246,7 +246,7 @@ def test_a_gate_that_refuses_scripted_work_is_told(desk: Desk) -> None:
         "tasks: [{id: A, repo: app, command: exit 9}, {id: B, command: exit 9, after: [A]}]\n"
     )
     refused = desk.rehearse("strict.yaml", "--faults", "none", "--kills", "0", code=1)
-    assert "2 tasks did not get done. Where a gate refused them, try: --no-verify" in refused
+    assert "Not done: 2 tasks. Where a gate refused them, try: --no-verify" in refused
     assert "0 violations" in refused
 
 

@@ -279,6 +279,23 @@ def look_of(runs: LocalRuns, run: str) -> Look:
     return runs.look(run)
 
 
+def wait_for_end(pid: int, timeout_s: float) -> None:
+    """Wait until a process has ended; `select` would refuse a descriptor above 1023, which `poll` takes."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(timeout_s * 1000)
+    finally:
+        os.close(descriptor)
+
+
+def kill_and_wait(pid: int) -> None:
+    """End a process that need not be a child of ours."""
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid, 10.0)
+
+
 def kill_and_reap(pids: Sequence[int]) -> None:
     """End processes of ours for good."""
     for pid in pids:
@@ -286,9 +303,7 @@ def kill_and_reap(pids: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
     for pid in pids:
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
-            descriptor = os.pidfd_open(pid)
-            select.select([descriptor], [], [], 1.0)
-            os.close(descriptor)
+            wait_for_end(pid, 1.0)
             os.waitpid(pid, os.WNOHANG)
 
 

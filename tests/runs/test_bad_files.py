@@ -162,6 +162,7 @@ def answer_within(path: Path, ask: Callable[[], object], seconds: float) -> str:
     return outcome[0]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["claim", "exit"])
 @pytest.mark.parametrize("make", KINDS)
 def test_a_look_at_something_that_is_no_file_neither_hangs_nor_breaks(
@@ -175,6 +176,7 @@ def test_a_look_at_something_that_is_no_file_neither_hangs_nor_breaks(
     assert answer_within(path, lambda: bench.runs.look("r"), 1.0) == ""
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", KINDS)
 def test_reading_output_that_is_no_file_neither_hangs_nor_breaks(bench: Bench, make: Callable[[Path], None]) -> None:
     path = bench.root / "r" / "output"
@@ -183,6 +185,7 @@ def test_reading_output_that_is_no_file_neither_hangs_nor_breaks(bench: Bench, m
     assert answer_within(path, lambda: bench.runs.read_output("r"), 1.0) == ""
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("hard", [False, True])
 @pytest.mark.parametrize("make", KINDS)
 def test_nothing_in_the_way_of_the_kill_file_keeps_a_run_alive(
@@ -242,6 +245,7 @@ def test_a_run_directory_that_is_a_file_starts_nothing_and_hurts_nobody(bench: B
     assert not (bench.place / "marks").exists()
 
 
+@pytest.mark.alone
 def test_a_run_that_can_never_be_claimed_does_not_keep_the_nursery_busy(bench: Bench) -> None:
     bench.root.mkdir()
     (bench.root / "r").write_text("not a directory")
@@ -265,6 +269,7 @@ def test_a_run_whose_directory_was_removed_is_settled_once_its_program_ended(ben
     poll_until(lambda: not is_running(claim.pid), "its wrapper's end", 3.0)
 
 
+@pytest.mark.alone
 def test_a_run_whose_directory_was_removed_is_stopped_or_the_stopping_says_why_not(bench: Bench) -> None:
     bench.shell("r", "exec sleep 60")
     bench.wait_alive("r")
@@ -284,6 +289,7 @@ def test_a_run_whose_directory_was_removed_is_not_lost_while_its_program_lives(b
     assert not isinstance(verdict, NoteLost)
 
 
+@pytest.mark.alone
 def test_stopping_or_reading_a_run_that_never_was_is_never_more_than_a_hive_error(bench: Bench) -> None:
     assert answer_within(bench.root, lambda: bench.runs.stop("never"), 1.0) == ""
     assert answer_within(bench.root, lambda: bench.runs.stop("never", hard=True), 1.0) == ""

@@ -30,6 +30,7 @@ def finish(bench: Bench, room: Path, script: str, **limits: float | None) -> End
     return bench.wait_ended("r")
 
 
+@pytest.mark.alone
 def test_many_small_files_end_the_run_and_it_is_not_asked_politely(bench: Bench, room: Path) -> None:
     script = (
         "trap '' TERM; mkdir -p a/b; cd a/b; yes | head -c 6000000 | split -b 4096 -a 4 - x; while :; do sleep 1; done"

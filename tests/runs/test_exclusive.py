@@ -4,6 +4,8 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+import pytest
+
 from hivekeeper.domain.run import Alive, Ended, Gone
 from tests.runs.conftest import Bench, list_marks, poll_until, stays
 
@@ -126,6 +128,7 @@ def test_forbidding_and_starting_at_once_means_never_or_once_and_the_look_knows_
         assert [path.name for path in (bench.root / f"r{index}").glob("claim.*")] == []
 
 
+@pytest.mark.alone
 def test_a_run_asked_for_while_its_nursery_is_busy_with_many_is_not_forgotten(bench: Bench) -> None:
     started = time.monotonic()
     for index in range(60):

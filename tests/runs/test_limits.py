@@ -48,6 +48,7 @@ def test_endless_output_ends_the_run_at_the_cap(bench: Bench) -> None:
     assert (bench.root / "r" / "output").stat().st_size <= CAP + MOST_BEYOND
 
 
+@pytest.mark.alone
 def test_a_program_that_floods_and_ignores_the_polite_signal_is_killed_after_its_grace(bench: Bench) -> None:
     program = "import signal, sys\nsignal.signal(15, signal.SIG_IGN)\nwhile True: sys.stdout.write('x' * 65536)"
     bench.python("r", program, output_bytes=CAP, grace_s=0.3)
@@ -103,6 +104,7 @@ def test_a_cap_of_nothing_allows_silence_and_no_word(bench: Bench) -> None:
     assert bench.runs.read_output("talking") == "x\n", "the last words are kept whatever the cap"
 
 
+@pytest.mark.alone
 def test_the_wall_limit_ends_a_run_not_before_and_not_long_after(bench: Bench) -> None:
     ended = bench.finish("r", "while :; do echo x; sleep 0.05; done", wall_s=0.4, silence_s=5.0, grace_s=5.0)
     assert (ended.ending.status, ended.ending.ended_by) == (-15, "wall")
@@ -124,12 +126,14 @@ def test_a_year_of_grace_is_no_hindrance_to_a_kill(bench: Bench) -> None:
     assert bench.wait_ended("r", 3.0).ending.status == 3
 
 
+@pytest.mark.alone
 def test_silence_ends_a_run_at_its_limit_and_not_before(bench: Bench) -> None:
     ended = bench.finish("r", "echo x; exec sleep 60", silence_s=0.4, grace_s=5.0)
     assert (ended.ending.status, ended.ending.ended_by) == (-15, "silence")
     assert 0.4 <= duration_s(ended) < 3.0
 
 
+@pytest.mark.alone
 def test_a_program_that_keeps_talking_and_keeps_within_its_other_limits_goes_on(bench: Bench) -> None:
     script = "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done; exit 8"
     ended = bench.finish("r", script, silence_s=1.0, wall_s=60.0, memory_bytes=100 << 20, output_bytes=12)
@@ -144,6 +148,7 @@ def test_a_program_that_closed_its_output_is_silent(bench: Bench) -> None:
     assert ended.ending.ended_by == "silence"
 
 
+@pytest.mark.alone
 def test_the_memory_limit_counts_the_whole_tree(bench: Bench) -> None:
     hog = f"{sys.executable} -ISc 'x = bytearray(60 << 20); import time; time.sleep(60)'"
     ended = bench.finish("r", f"{hog} & {hog} & wait", memory_bytes=100 << 20, grace_s=60.0)
@@ -151,6 +156,7 @@ def test_the_memory_limit_counts_the_whole_tree(bench: Bench) -> None:
     assert duration_s(ended) < 6.0, "it is not asked politely: memory does not wait"
 
 
+@pytest.mark.alone
 def test_a_program_that_ignores_the_polite_signal_is_killed_after_its_grace(bench: Bench) -> None:
     bench.python("r", IGNORES_TERM, wall_s=0.8, grace_s=0.4)
     ended = bench.wait_ended("r")
@@ -158,6 +164,7 @@ def test_a_program_that_ignores_the_polite_signal_is_killed_after_its_grace(benc
     assert 1.2 <= duration_s(ended) < 4.0
 
 
+@pytest.mark.alone
 def test_a_program_that_tidies_up_within_its_grace_keeps_its_status(bench: Bench) -> None:
     script = "trap 'echo tidied; exit 7' TERM; while :; do sleep 0.05; done"
     ended = bench.finish("r", script, wall_s=0.5, grace_s=10.0)
@@ -191,6 +198,7 @@ LOSE_FIRST_THREAD = """
 on_x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the system call's number is that of x86_64")
 
 
+@pytest.mark.alone
 @on_x86_64
 def test_a_program_whose_first_thread_ended_is_not_beyond_its_limits(bench: Bench) -> None:
     bench.python("r", textwrap.dedent(LOSE_FIRST_THREAD) + "lose_first_thread()", wall_s=0.7, grace_s=0.1)
@@ -200,6 +208,7 @@ def test_a_program_whose_first_thread_ended_is_not_beyond_its_limits(bench: Benc
     assert not is_running(int(pid))
 
 
+@pytest.mark.alone
 @on_x86_64
 def test_a_background_process_whose_first_thread_ended_does_not_outlive_the_run(bench: Bench) -> None:
     program = """

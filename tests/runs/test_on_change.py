@@ -7,8 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 
+import pytest
+
 from hivekeeper.domain.run import Alive, Ended, Gone
 from tests.runs.conftest import Bench, find_nursery, poll_until, stays, wait_dead
+
+pytestmark = pytest.mark.alone
 
 WAIT_FOR_GO = "while [ ! -e go ]; do sleep 0.02; done"
 

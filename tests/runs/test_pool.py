@@ -43,6 +43,7 @@ def test_as_many_wrappers_as_runs_at_once_and_each_wraps_one_at_a_time(bench: Be
     assert all(isinstance(bench.wait_ended(f"r{index}"), Ended) for index in range(20))
 
 
+@pytest.mark.alone
 def test_free_wrappers_leave_after_some_seconds_also_while_others_work(bench: Bench) -> None:
     burst(bench, "idle", 8)
     idle = find_nursery()
@@ -108,6 +109,7 @@ def test_the_nursery_has_no_zombies(bench: Bench) -> None:
     assert "Z" not in list_children(find_nursery()).values()
 
 
+@pytest.mark.alone
 def test_five_hundred_runs_in_a_row_need_few_wrappers_and_leave_no_descriptor_open_anywhere(bench: Bench) -> None:
     first = bench.finish_and_rest("warm", "true")
     here, nursery = len(list_descriptors()), find_nursery()
@@ -162,6 +164,7 @@ def test_opening_and_closing_keepers_leaves_no_descriptor_or_thread(bench: Bench
     assert threading.active_count() <= threads
 
 
+@pytest.mark.alone
 def test_a_free_wrapper_killed_just_before_a_start_holds_up_nobody(bench: Bench) -> None:
     """Its end and the order reach the nursery at once: the new wrapper's channel has the dead one's number."""
     first = bench.finish_and_rest("first", "true")
@@ -181,6 +184,7 @@ def test_a_free_wrapper_killed_just_before_a_start_holds_up_nobody(bench: Bench)
     assert bench.wait_ended("long").ending.status == 3
 
 
+@pytest.mark.alone
 def test_a_free_wrapper_that_is_frozen_holds_up_only_what_it_was_handed(bench: Bench) -> None:
     first = bench.finish_and_rest("first", "true")
     os.kill(first.claim.pid, signal.SIGSTOP)
@@ -202,6 +206,7 @@ def test_a_free_wrapper_that_is_frozen_holds_up_only_what_it_was_handed(bench: B
     assert len(bench.wait_mark("marks")) == 1
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ask", ["start", "close"])
 def test_a_frozen_nursery_holds_up_nobody(bench: Bench, ask: str) -> None:
     """Nothing waits inside a pass, and a keeper told to leave leaves; a nursery can be killed without harm."""

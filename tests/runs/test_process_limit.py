@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from tests.runs.conftest import Bench, is_running, list_children, poll_until
 from tests.runs.test_limits import duration_s
 
@@ -16,6 +18,7 @@ BOMB = """
     """
 
 
+@pytest.mark.alone
 def test_a_fork_bomb_is_gone_in_a_moment_and_is_not_asked_politely(bench: Bench) -> None:
     bench.python("r", BOMB, processes=40, grace_s=60.0)
     ended = bench.wait_ended("r")
@@ -45,6 +48,7 @@ def test_as_many_processes_as_allowed_are_no_offence(bench: Bench) -> None:
     assert (ended.ending.status, ended.ending.ended_by) == (3, "exit")
 
 
+@pytest.mark.alone
 def test_processes_that_came_and_went_without_a_parent_take_no_place(bench: Bench) -> None:
     """Each starts its successor and leaves; who buries them is the wrapper, and not only when all is over."""
     program = """
@@ -67,6 +71,7 @@ def test_processes_that_came_and_went_without_a_parent_take_no_place(bench: Benc
     assert bench.wait_ended("r").ending.ended_by == "exit"
 
 
+@pytest.mark.alone
 def test_the_dead_that_a_program_never_waits_for_fill_the_process_table_and_count(bench: Bench) -> None:
     program = "import os, time\nfor _ in range(50):\n    if os.fork() == 0: os._exit(0)\ntime.sleep(60)"
     started = time.monotonic()

@@ -4,7 +4,6 @@ import contextlib
 import os
 import resource
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,20 +12,17 @@ import pytest
 
 from hivekeeper.domain.run import Alive, Ended, Gone, Unclaimed
 from hivekeeper.errors import HiveError
+from tests.needs import need_program, small_disk
 from tests.runs.conftest import Bench, find_nursery, list_children, list_descriptors, poll_until, stays
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path, clean_end: None) -> Iterator[Bench]:
+def scarce(tmp_path: Path, clean_end: None) -> Iterator[Bench]:
     """A bench whose run directories are on a file system of a few pages."""
-    (tmp_path / "runs").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=64", "none", tmp_path / "runs"], check=True)
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
-    subprocess.run(["umount", "--lazy", tmp_path / "runs"], check=True)
+    with small_disk(tmp_path / "runs", "size=64k", "nr_inodes=64"):
+        bench = Bench(tmp_path)
+        yield bench
+        bench.close()
 
 
 def fill(bench: Bench) -> Path:
@@ -59,12 +55,11 @@ def ask_until_ended(bench: Bench, run: str, script: str) -> Ended:
     return bench.wait_ended(run)
 
 
-@needs_root
 @pytest.mark.parametrize("exhaust", [fill, fill_inodes])
 def test_a_run_that_found_no_room_for_its_claim_runs_when_there_is(
-    small_disk: Bench, exhaust: Callable[[Bench], Path]
+    scarce: Bench, exhaust: Callable[[Bench], Path]
 ) -> None:
-    bench = small_disk
+    bench = scarce
     ballast = exhaust(bench)
     for _ in range(3):
         bench.shell("r", "echo >> marks; exit 3")
@@ -79,9 +74,8 @@ def test_a_run_that_found_no_room_for_its_claim_runs_when_there_is(
     assert "Z" not in list_children(find_nursery()).values()
 
 
-@needs_root
-def test_a_full_disk_costs_words_and_delays_the_ending_but_loses_no_run(small_disk: Bench) -> None:
-    bench = small_disk
+def test_a_full_disk_costs_words_and_delays_the_ending_but_loses_no_run(scarce: Bench) -> None:
+    bench = scarce
     bench.shell("r", "echo before; while [ ! -e full ]; do sleep 0.02; done; echo after; echo >> said; exit 3")
     bench.wait_alive("r")
     poll_until(lambda: bench.runs.read_output("r") == "before\n", "its first word")
@@ -95,9 +89,8 @@ def test_a_full_disk_costs_words_and_delays_the_ending_but_loses_no_run(small_di
     assert bench.runs.read_output("r").startswith("before\n")
 
 
-@needs_root
-def test_a_flood_on_a_full_disk_is_still_ended_by_its_limits(small_disk: Bench) -> None:
-    bench = small_disk
+def test_a_flood_on_a_full_disk_is_still_ended_by_its_limits(scarce: Bench) -> None:
+    bench = scarce
     bench.shell("r", "echo >> begun; exec yes", wall_s=0.5, grace_s=0.1)
     bench.wait_mark("begun")
     poll_until(lambda: not bench.find_marked("r") and isinstance(bench.runs.look("r"), Alive | Ended), "its end")
@@ -105,14 +98,13 @@ def test_a_flood_on_a_full_disk_is_still_ended_by_its_limits(small_disk: Bench) 
     assert bench.wait_ended("r").ending.ended_by == "wall"
 
 
-@needs_root
-def test_forbidding_on_a_full_disk_is_never_more_than_a_hive_error(small_disk: Bench) -> None:
-    ballast = fill(small_disk)
+def test_forbidding_on_a_full_disk_is_never_more_than_a_hive_error(scarce: Bench) -> None:
+    ballast = fill(scarce)
     with contextlib.suppress(HiveError):
-        small_disk.runs.forbid("r")
+        scarce.runs.forbid("r")
     ballast.unlink()
-    small_disk.runs.forbid("r")
-    assert not isinstance(small_disk.runs.look("r"), Unclaimed)
+    scarce.runs.forbid("r")
+    assert not isinstance(scarce.runs.look("r"), Unclaimed)
 
 
 @contextlib.contextmanager
@@ -226,8 +218,9 @@ AS_NOBODY_ELSE = (
 through = AS_NOBODY_ELSE if os.geteuid() == 0 else ()
 
 
-@pytest.mark.skipif(bool(through) and not shutil.which("setpriv"), reason="setpriv is needed to be somebody else")
 def test_a_nursery_that_may_not_fork_starts_the_run_when_it_may(bench: Bench) -> None:
+    if through:
+        need_program("setpriv", "root has no limit of processes, so somebody else is needed")
     program = """
         import resource
         shell("busy", "while [ ! -e go ]; do sleep 0.02; done; exit 2")

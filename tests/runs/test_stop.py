@@ -12,6 +12,7 @@ from tests.runs.conftest import Bench, is_running, poll_until, read_stat, stays
 WAIT_FOR_GO = "while [ ! -e go ]; do sleep 0.02; done"
 
 
+@pytest.mark.alone
 def test_a_polite_stop_lets_the_program_tidy_up(bench: Bench) -> None:
     bench.shell("r", "trap 'echo tidied; exit 7' TERM; echo >> ready; while :; do sleep 0.02; done", grace_s=10.0)
     bench.wait_mark("ready")
@@ -33,6 +34,7 @@ def test_a_stop_reaches_the_whole_tree(bench: Bench) -> None:
     assert [pid for pid in pids if is_running(int(pid))] == []
 
 
+@pytest.mark.alone
 def test_a_program_deaf_to_a_polite_stop_is_killed_after_its_grace_and_not_before(bench: Bench) -> None:
     bench.shell("r", "trap '' TERM; echo >> ready; while :; do sleep 0.02; done", grace_s=0.4)
     bench.wait_mark("ready")
@@ -44,6 +46,7 @@ def test_a_program_deaf_to_a_polite_stop_is_killed_after_its_grace_and_not_befor
     assert 0.4 <= time.monotonic() - began < 3.0
 
 
+@pytest.mark.alone
 def test_asking_to_stop_again_and_again_does_not_put_off_the_kill(bench: Bench) -> None:
     bench.shell("r", "trap '' TERM; echo >> ready; while :; do sleep 0.02; done", grace_s=0.4)
     bench.wait_mark("ready")
@@ -122,6 +125,7 @@ def test_a_free_wrapper_survives_late_signals_and_takes_the_next_run(bench: Benc
     assert (second.ending.status, second.claim.pid) == (5, first.claim.pid)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("command", ["sleep", "no-such-command"])
 def test_a_run_told_to_die_before_it_started_dies_as_soon_as_it_starts(bench: Bench, command: str) -> None:
     bench.write("r", "kill", b"")

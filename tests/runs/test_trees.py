@@ -6,6 +6,8 @@ import sys
 import textwrap
 import time
 
+import pytest
+
 from hivekeeper.domain.run import Alive
 from tests.runs.conftest import Bench, is_running, list_children, poll_until, read_stat
 
@@ -47,6 +49,7 @@ def test_a_daemon_is_dead_too_when_a_limit_ended_the_run(bench: Bench) -> None:
     assert not is_running(int(pid))
 
 
+@pytest.mark.alone
 def test_a_background_child_that_holds_the_output_open_does_not_delay_the_ending(bench: Bench) -> None:
     started = time.monotonic()
     ended = bench.finish("r", "sleep 60 & echo $! >> pid; echo said; exit 4")
@@ -56,6 +59,7 @@ def test_a_background_child_that_holds_the_output_open_does_not_delay_the_ending
     assert not is_running(int(pid))
 
 
+@pytest.mark.alone
 def test_a_background_child_that_never_stops_talking_does_not_delay_the_ending(bench: Bench) -> None:
     """As a development server left behind by a test suite would, on its own and deaf to the polite signal."""
     chatter = "setsid sh -c \"trap '' TERM; echo \\$\\$ >> pids; while :; do echo; done\" &"
@@ -90,6 +94,7 @@ def test_a_tree_of_forks_is_dead_to_the_last_leaf(bench: Bench) -> None:
     assert [pid for pid in pids if is_running(pid)] == []
 
 
+@pytest.mark.alone
 def test_a_tree_that_forks_faster_than_it_dies_is_dead_in_the_end(bench: Bench) -> None:
     """Each process starts its successor and leaves: nobody that a list names is there a moment later."""
     program = """

@@ -1,19 +1,20 @@
 """Runs inside bubblewrap: they get their grace as any other, although bubblewrap itself would die of being asked."""
 
-import os
 import shutil
 
 import pytest
 
+from tests.needs import need_program
 from tests.runs.conftest import Bench
 from tests.runs.test_limits import duration_s
 from tests.runs.test_process_limit import BOMB
 
-# Where tests are the last word, a machine that cannot build walls fails them.
-pytestmark = pytest.mark.skipif(
-    shutil.which("bwrap") is None and "CI" not in os.environ, reason="bubblewrap (bwrap) is not installed"
-)
 WALLS = ("bwrap", "--unshare-pid", "--die-with-parent", "--new-session", "--bind", "/", "/", "--proc", "/proc")
+
+
+@pytest.fixture(autouse=True)
+def _bubblewrap() -> None:
+    need_program("bwrap", "apt-get install bubblewrap")
 
 
 def start(bench: Bench, script: str, **limits: float | None) -> None:
@@ -21,6 +22,7 @@ def start(bench: Bench, script: str, **limits: float | None) -> None:
     bench.runs.start(bench.order("r", (*WALLS, "sh", "-c", script), **limits))
 
 
+@pytest.mark.alone
 def test_a_program_inside_gets_its_grace_and_says_goodbye(bench: Bench) -> None:
     start(
         bench, "trap 'sleep 0.2; echo goodbye; exit 7' TERM; echo >> ready; while :; do sleep 0.05; done", grace_s=9.0
@@ -33,6 +35,7 @@ def test_a_program_inside_gets_its_grace_and_says_goodbye(bench: Bench) -> None:
     assert bench.runs.read_output("r").endswith("goodbye\n")
 
 
+@pytest.mark.alone
 def test_a_limit_asks_the_program_inside_too(bench: Bench) -> None:
     start(bench, "trap 'echo goodbye; exit 7' TERM; while :; do sleep 0.05; done", wall_s=0.5, grace_s=9.0)
     ended = bench.wait_ended("r")
@@ -40,6 +43,7 @@ def test_a_limit_asks_the_program_inside_too(bench: Bench) -> None:
     assert bench.runs.read_output("r").endswith("goodbye\n")
 
 
+@pytest.mark.alone
 def test_a_deaf_program_inside_is_killed_after_its_grace_with_everything_it_started(bench: Bench) -> None:
     start(bench, "trap '' TERM; setsid sleep 60 & echo >> ready; while :; do sleep 0.05; done", wall_s=0.5, grace_s=0.4)
     bench.wait_mark("ready")
@@ -69,6 +73,7 @@ def test_a_program_inside_that_is_killed_ends_with_the_status_bubblewrap_gives(b
     assert (ended.ending.status, ended.ending.ended_by) == (128 + 9, "exit")
 
 
+@pytest.mark.alone
 def test_a_fork_bomb_inside_is_gone_in_a_moment(bench: Bench) -> None:
     bench.python("r", BOMB, through=WALLS, processes=40, grace_s=60.0)
     ended = bench.wait_ended("r")

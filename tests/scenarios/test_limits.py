@@ -105,7 +105,7 @@ def test_a_limit_parks_until_the_moment_it_tells_and_the_session_goes_on_in_its_
     with stage.hive.ledger.read() as connection:
         why = show_why(connection, stage.task("B"), keeper_is_alive=True, now=stage.clock.now())
         parked = show_why(connection, stage.task("A"), keeper_is_alive=True, now=stage.clock.now())
-    assert "held up (rate-limited" in why
+    assert "waits (rate-limited" in why
     assert "is parked" in parked
     stage.clock.advance(2 * HOUR - 120)
     rest(stage)

@@ -16,11 +16,12 @@ import apsw
 
 from hivekeeper.domain.events import ConvoySubmitted, TaskAdded
 from hivekeeper.errors import HiveError
+from hivekeeper.store.database import load_migrations
 from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger
+from tests.needs import become_nobody
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["hivekeeper.store.queries"])
-NOBODY = 65534
 
 
 @contextmanager
@@ -135,10 +136,8 @@ def lock_out(pipe: Pipe, path: Path, seconds: float) -> None:
 
 def write_as_nobody(pipe: Pipe, path: Path) -> None:
     """Open and write as a user without rights, and tell how that ended."""
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+    load_migrations()  # the clone may lie below a home directory that is closed to others
+    become_nobody()
     try:
         ledger = open_ledger(path)
         submit_whole(ledger, "nobody")

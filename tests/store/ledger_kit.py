@@ -17,7 +17,7 @@ from hivekeeper.clock import Clock, to_text
 from hivekeeper.commands.leases import take_lease
 from hivekeeper.domain.events import BODIES, Body, chain_hash
 from hivekeeper.domain.project import PROJECTED_TABLES
-from hivekeeper.store.database import Connection
+from hivekeeper.store.database import Connection, load_migrations
 from hivekeeper.store.ledger import (
     ByKeeper,
     ByPerson,
@@ -166,25 +166,29 @@ def count_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-# What takes away everything that migrations after the first have added.
-_ADDED = (
-    "task.details", "repo.details", "convoy.accept", "convoy.opened_at", "attempt.start", "run.rooms",
-    "merge_entry.tier", "merge_entry.failures", "merge_entry.failed_run", "merge_entry.flakes", "merge_entry.resolved",
-    "merge_entry.held", "merge_entry.approved", "repo.paused", "repo.resumptions", "repo.stopped",
-    "run.runner", "run.session", "run.outcome", "run.words", "run.tokens_in", "run.tokens_out", "run.microusd",
-    "run.retry_at", "run.reported_at", "run.kill_cause",
-    "convoy.budget", "repo.pinned", "repo.pinned_files", "attempt.parked_at",
-)  # fmt: skip
-TO_THE_FIRST_SCHEMA = (
-    *(f"DROP INDEX {name}" for name in ("task_branch", "run_unread", "run_paid")),
-    *(f"ALTER TABLE {table} DROP COLUMN {name}" for table, name in (added.split(".") for added in _ADDED)),
-    *(
-        f"DROP TABLE {table}"
-        for table in ("task_prompt", "cursor", "checkpoint", "message", "resolution", "task_runner", "hold", "budget")
-    ),
-    "DROP INDEX event_by_subject",
-    "PRAGMA user_version = 1",
-)
+def list_undoing() -> Iterator[str]:
+    """Say what takes away everything that migrations after the first have added: new indexes, columns and tables."""
+    first, newest = apsw.Connection(""), apsw.Connection("")
+    for number, sql in load_migrations():
+        for connection in (first, newest) if number == 1 else (newest,):
+            connection.execute(sql)
+    named = "SELECT name FROM sqlite_master WHERE type = ? AND sql IS NOT NULL"
+    old, new = ({kind: _names(db, named, kind) for kind in ("index", "table")} for db in (first, newest))
+    yield from (f"DROP INDEX {name}" for name in new["index"] if name not in old["index"])
+    columns = "SELECT name FROM pragma_table_info(?)"
+    for table in old["table"]:
+        there = _names(first, columns, table)
+        yield from (
+            f"ALTER TABLE {table} DROP COLUMN {name}" for name in _names(newest, columns, table) if name not in there
+        )
+    yield from (f"DROP TABLE {name}" for name in new["table"] if name not in old["table"])
+
+
+def _names(connection: apsw.Connection, sql: str, value: str) -> list[str]:
+    return [str(row[0]) for row in connection.execute(sql, (value,))]
+
+
+TO_THE_FIRST_SCHEMA = (*list_undoing(), "PRAGMA user_version = 1")
 
 
 def tamper(path: Path, *statements: str, **values: str | int) -> None:

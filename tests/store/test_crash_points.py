@@ -10,6 +10,7 @@ import pytest
 from hivekeeper.errors import HiveError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import create_ledger
+from tests.needs import need_strace
 from tests.store.ledger_children import submit_whole
 from tests.store.ledger_kit import assert_whole, head_of, new_ledger, opened
 
@@ -29,7 +30,10 @@ for name in ("one", "two"):
 ledger.close()
 """
 
-pytestmark = pytest.mark.skipif(not Path("/usr/bin/strace").exists(), reason="needs strace")
+
+@pytest.fixture(autouse=True)
+def _strace() -> None:
+    need_strace()
 
 
 def trace(path: Path, script: str, *inject: str) -> tuple[int, list[str], Counter[str]]:
@@ -38,8 +42,6 @@ def trace(path: Path, script: str, *inject: str) -> tuple[int, list[str], Counte
     argv = ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={','.join(CALLS)}", *inject]
     argv += [sys.executable, "-c", script, str(path)]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60, cwd=ROOT)
-    if "PTRACE" in done.stderr or "ptrace" in done.stderr:
-        pytest.skip("this machine does not allow tracing")
     lines = log.read_text().splitlines()
     return done.returncode, done.stdout.split(), Counter(line.split()[1].partition("(")[0] for line in lines)
 

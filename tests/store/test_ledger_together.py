@@ -40,6 +40,7 @@ def slowest_against_mean(counts: list[int], seconds: float) -> float:
     return max(latencies) * len(latencies) / sum(latencies)
 
 
+@pytest.mark.alone
 def test_two_threads_write_side_by_side_and_neither_starves(tmp_path: Path) -> None:
     counts, problems, seconds = [0, 0], [], 1.0
     start = threading.Barrier(2)
@@ -66,6 +67,7 @@ def test_two_threads_write_side_by_side_and_neither_starves(tmp_path: Path) -> N
     assert slowest_against_mean(counts, seconds) <= FAIR
 
 
+@pytest.mark.alone
 def test_a_thread_that_comes_and_goes_is_let_in_between_two_that_never_rest(tmp_path: Path) -> None:
     stop = threading.Event()
 
@@ -95,6 +97,7 @@ def test_a_thread_that_comes_and_goes_is_let_in_between_two_that_never_rest(tmp_
     assert sum(waited) < 10.0, waited
 
 
+@pytest.mark.alone
 def test_eight_processes_write_at_once_and_all_is_there_and_nobody_starves(tmp_path: Path) -> None:
     with new_ledger(tmp_path):
         pass
@@ -126,6 +129,7 @@ def test_eight_processes_make_one_ledger_at_the_same_moment(tmp_path: Path) -> N
     assert assert_whole(path) == 24
 
 
+@pytest.mark.alone
 def test_whoever_opens_while_others_come_and_go_is_never_told_that_the_ledger_is_locked(tmp_path: Path) -> None:
     """The last to close writes SQLite's log back and locks everybody out for a moment; that is to be waited for."""
     path, barrier, times = tmp_path / "ledger.db", SERVER.Barrier(6), 30
@@ -211,6 +215,7 @@ def test_reads_never_see_half_a_transaction(tmp_path: Path) -> None:
         assert head_of(ledger).seq > 3
 
 
+@pytest.mark.alone
 def test_a_reader_in_no_hurry_does_not_hold_up_writers(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with new_ledger(tmp_path) as ledger, opened(path) as reader:

@@ -246,6 +246,15 @@ def test_a_ledger_damaged_on_the_disk_is_refused(path: Path, damage: Callable[[P
     refuse(path, DamagedLedgerError)
 
 
+@pytest.mark.parametrize("version", range(1, load_migrations()[-1][0]))
+def test_a_ledger_whose_schema_is_newer_than_it_says_is_damaged_and_left_alone(tmp_path: Path, version: int) -> None:
+    with new_ledger(tmp_path) as ledger:
+        submit_whole(ledger, "convoy")
+    path = tmp_path / "ledger.db"
+    tamper(path, f"PRAGMA user_version = {version}")
+    refuse(path, DamagedLedgerError)
+
+
 def test_whatever_bytes_flip_the_ledger_opens_whole_or_is_refused_in_words(tmp_path: Path) -> None:
     with new_ledger(tmp_path) as ledger:
         for number in range(40):

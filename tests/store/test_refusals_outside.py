@@ -3,10 +3,8 @@
 import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,8 @@ import pytest
 from hivekeeper.errors import HiveError, UnavailableError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger, create_ledger, open_ledger
-from tests.store.ledger_children import NOBODY, child, drain, fill_a_limited_file, submit_big, write_as_nobody
+from tests.needs import NOBODY, need_root, small_disk
+from tests.store.ledger_children import child, drain, fill_a_limited_file, submit_big, write_as_nobody
 from tests.store.ledger_kit import assert_whole, dump, fingerprint, head_of, new_ledger, opened, rebuild
 
 
@@ -87,30 +86,13 @@ def test_a_read_only_directory_is_told_in_words_and_left_alone(theirs: Path, *, 
 
 
 def test_lock_files_of_another_user_are_told_in_words(theirs: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs a second user")
+    need_root("there has to be a second user")
     for name in ("ledger.lock", "ledger.gate"):
         os.chown(theirs.with_name(name), 0, 0)
     before = fingerprint(theirs)
     name, code = write_as_another(theirs)
     assert code in (4, 5), f"a raw {name} reaches the person"
     assert fingerprint(theirs) == before
-
-
-@contextmanager
-def small_disk(where: Path, size: str) -> Iterator[Path]:
-    """A real file system of a few megabytes."""
-    disk = where / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("this machine does not allow a mount")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def fill_up(ballast: Path) -> None:
@@ -131,7 +113,7 @@ def fill(ledger: Ledger, prefix: str, size: int = 20_000) -> tuple[int, HiveErro
 
 
 def test_a_full_disk_is_told_and_nothing_is_half_written_and_it_goes_on_when_there_is_space(tmp_path: Path) -> None:
-    with small_disk(tmp_path, "4m") as disk:
+    with small_disk(tmp_path / "disk", "size=4m") as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(1_000_000))
         path = disk / "ledger.db"
@@ -155,7 +137,7 @@ def test_a_full_disk_is_told_and_nothing_is_half_written_and_it_goes_on_when_the
 
 
 def test_a_ledger_opened_on_a_full_disk_is_unavailable_and_unharmed(tmp_path: Path) -> None:
-    with small_disk(tmp_path, "2m") as disk:
+    with small_disk(tmp_path / "disk", "size=2m") as disk:
         with new_ledger(disk) as ledger:
             submit_big(ledger, "first")
         before = fingerprint(disk / "ledger.db")
@@ -170,7 +152,7 @@ def test_a_ledger_opened_on_a_full_disk_is_unavailable_and_unharmed(tmp_path: Pa
 
 
 def test_a_ledger_made_on_a_full_disk_is_made_whole_once_there_is_space(tmp_path: Path) -> None:
-    with small_disk(tmp_path, "1m") as disk:
+    with small_disk(tmp_path / "disk", "size=1m") as disk:
         ballast, outcomes = disk / "ballast", []
         for free in range(0, 900_000, 75_000):
             for file in disk.iterdir():

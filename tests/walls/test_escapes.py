@@ -14,6 +14,7 @@ import pytest
 
 from hivekeeper.sandbox import landlock
 from hivekeeper.sandbox.walls import Level, Walls
+from tests.needs import need
 from tests.walls.prison import CANARY, Prison
 
 SHARED = Path("/dev/shm")  # noqa: S108 - that it is not shared is what is tested
@@ -117,7 +118,9 @@ def test_others_cannot_be_seen(cell: Prison, victim: "subprocess.Popen[bytes]") 
 
 def test_others_cannot_be_killed_or_traced(prison: Prison, victim: "subprocess.Popen[bytes]") -> None:
     if prison.walls.level is Level.LANDLOCK and landlock.read_version() < landlock.WITH_SCOPES:
-        pytest.skip("The Landlock of this kernel does not keep signals in (docs/explain/walls.md says so).")
+        need(
+            condition=False, why="the Landlock of this kernel does not keep signals in (docs/explain/walls.md says so)"
+        )
     trace = f"import ctypes, sys; print('traced', ctypes.CDLL(None).ptrace({PTRACE_SEIZE}, int(sys.argv[1]), 0, 0))"
     with victim:
         prison.attempt("import os, sys; os.kill(int(sys.argv[1]), 9)", victim.pid)

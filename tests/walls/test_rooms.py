@@ -153,6 +153,7 @@ def test_limits_change_nothing_about_the_command(tmp_path: Path) -> None:
     assert Walls(Level.LIMITS, "", "/home/x").enclose(argv, str(tmp_path), Rooms(), {}) == argv
 
 
+@pytest.mark.alone
 def test_enclosing_takes_less_than_a_millisecond(prison: Prison) -> None:
     rooms = replace(prison.rooms, read=("/usr/share", sys.prefix, str(prison.other)))
     environment = prison.environment()

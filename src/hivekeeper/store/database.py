@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,7 +49,8 @@ def load_sql() -> dict[str, str]:
     return {path.stem: path.read_text("utf-8") for path in sorted((_HERE / "sql").glob("*.sql"))}
 
 
-def load_migrations() -> list[tuple[int, str]]:
-    """Read every `migrations/NNNN_name.sql`, in order, with its number."""
+@cache
+def load_migrations() -> tuple[tuple[int, str], ...]:
+    """Read every `migrations/NNNN_name.sql`, in order, with its number; once, however often a ledger is opened."""
     paths = sorted((_HERE / "migrations").glob("*.sql"))
-    return [(int(path.name[:4]), path.read_text("utf-8")) for path in paths]
+    return tuple((int(path.name[:4]), path.read_text("utf-8")) for path in paths)

@@ -26,6 +26,7 @@ from hivekeeper.store.turnstile import Turnstile
 APPLICATION_ID: Final = 0x48495645  # "HIVE"
 
 _PATIENCE_MS: Final = 20_000
+_RESTORE: Final = "Nothing was written. Restore the last good copy of the .hive folder."
 # Each is set, read back and compared: a pragma that fails without a word left a database in rollback mode (measured).
 _WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
     "journal_mode": "wal",
@@ -227,6 +228,9 @@ def migrate_database(path: Path) -> int:
         raw = _connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS)
         try:
             return _migrate(raw, _schema_version(raw))
+        except apsw.SQLError as error:  # what it would add is there: the number was damaged, not the schema
+            what = f"The ledger at {path} has not the schema that it says it has: {error}."
+            raise DamagedLedgerError(what, advice=_RESTORE) from error
         finally:
             raw.close()
 
@@ -316,8 +320,7 @@ def _explain(error: Exception, path: Path) -> HiveError:
             what = f"{path} is not a database."
             return UnreadableLedgerError(what, advice="Restore it from a backup, or move it away and type: hive init")
         case apsw.CorruptError():
-            advice = "Nothing was written. Restore the last good copy of the .hive folder."
-            return DamagedLedgerError(f"SQLite finds {path} damaged: {error}.", advice=advice)
+            return DamagedLedgerError(f"SQLite finds {path} damaged: {error}.", advice=_RESTORE)
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
             what = f"{path} cannot be opened for writing: {error}."
             return UnavailableError(what, advice="Check the permissions of the directory and who owns it.")

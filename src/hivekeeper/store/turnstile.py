@@ -8,6 +8,7 @@ first, so the last winner has to queue behind.
 import fcntl
 import os
 import threading
+import weakref
 from pathlib import Path
 
 
@@ -19,6 +20,8 @@ class Turnstile:
         self._holder: int | None = None
         self._gate = os.open(path.with_suffix(".gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._door = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Also when nobody closes it: a program that opens ledger after ledger would run out of descriptors.
+        self._close = weakref.finalize(self, _close_both, self._gate, self._door)
 
     def __enter__(self) -> None:
         if self._holder == threading.get_ident():
@@ -43,5 +46,9 @@ class Turnstile:
 
     def close(self) -> None:
         """Close both files, which also lets go of the locks."""
-        os.close(self._gate)
-        os.close(self._door)
+        self._close()
+
+
+def _close_both(gate: int, door: int) -> None:
+    os.close(gate)
+    os.close(door)
