@@ -12,7 +12,8 @@ from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
 from hivekeeper.runners import PRESETS
 from hivekeeper.store import queries
-from hivekeeper.views.runners import show_costs
+from hivekeeper.views.runners import list_hold_needs, list_waits, show_costs
+from hivekeeper.views.tasks import show_why
 from tests.scenarios.conftest import Repository, Stage
 
 Hire = Callable[..., None]
@@ -127,3 +128,83 @@ def test_a_landed_commit_has_the_tasks_title_and_the_agents_own_words_and_no_tra
     assert untitled.split("\n\n")[:2] == ["B: Add the file", "It was missing."]
     assert "Hive-Change: 0000" not in titled + untitled
     assert repository.landed() == ["A", "B"]
+
+
+STARTED = {"type": "system", "subtype": "init", "model": "claude-sonnet-4-5"}
+ASKING = {"type": "system", "subtype": "status", "status": "requesting"}
+
+
+def step_after(stage: Stage, seconds: float) -> None:
+    """Let time pass, and have everything look once."""
+    stage.clock.let_pass(seconds)
+    assert stage.keeper is not None
+    for _ in range(3):
+        stage.keeper.step()
+
+
+def find_waits(stage: Stage) -> list[tuple[str, str]]:
+    with stage.hive.ledger.read() as connection:
+        return [(wait["name"], wait["cause"]) for wait in list_waits(connection, now=stage.clock.now())]
+
+
+def test_who_waits_for_the_model_in_silence_is_told_and_then_its_runner_waits_and_the_next_one_goes_on(
+    stage: Stage, repository: Repository, hire: Hire
+) -> None:
+    works = f"echo x > $HIVE_TASK.txt; {said(TOOL, TOLD, DONE)}"
+    hire(silent=f"{said(STARTED, ASKING)}\nexec sleep 300", other=works)
+    stage.submit(prompt("A", ("silent", "other")), repos=(repository.spec(),))
+    stage.step_until(lambda: bool(agents(stage, "A")) and bool(agents(stage, "A")[0].started_at))
+    has_spoken = stage.hive.places.runs / agents(stage, "A")[0].id / "output"
+    stage.step_until(lambda: has_spoken.exists() and has_spoken.stat().st_size > 0)
+    step_after(stage, 1.0)
+    assert find_waits(stage) == []
+    step_after(stage, 61.0)
+    assert find_waits(stage) == [("work/A", "waiting for the model")]
+    with stage.hive.ledger.read() as connection:
+        assert "waits for its model since" in show_why(
+            connection, stage.task("A"), keeper_is_alive=True, now=stage.clock.now()
+        )
+    step_after(stage, 600.0)
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert [run.outcome for run in agents(stage, "A")] == ["no-answer", "done"]
+    assert [(hold.name, hold.cause) for hold in holds(stage)] == [("silent", "no-answer")]
+    assert len(stage.attempts("A")) == 1, "the attempt did not fail"
+
+
+def test_who_waits_for_a_tool_in_silence_does_not_wait_for_the_model(
+    stage: Stage, repository: Repository, hire: Hire
+) -> None:
+    hire(agent=f"{said(STARTED, TOOL)}\nexec sleep 300")
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    stage.step_until(lambda: bool(agents(stage, "A")) and bool(agents(stage, "A")[0].started_at))
+    spoken = stage.hive.places.runs / agents(stage, "A")[0].id / "output"
+    stage.step_until(lambda: spoken.exists() and b"tool_use" in spoken.read_bytes())
+    step_after(stage, 700.0)
+    assert find_waits(stage) == []
+    assert agents(stage, "A")[0].kill_requested_at is None
+
+
+def test_claude_that_is_not_signed_in_is_told_within_seconds(stage: Stage, repository: Repository, hire: Hire) -> None:
+    refused = [
+        {"type": "system", "subtype": "api_retry", "attempt": n, "error_status": 401, "error": "authentication_failed"}
+        for n in (1, 2)
+    ]
+    hire(agent=f"{said(STARTED, *refused)}\nexec sleep 300")
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    stage.step_until(is_parked(stage, "A"))
+    assert [(hold.cause, hold.until) for hold in holds(stage)] == [("auth", None)]
+
+
+def test_a_program_that_cannot_start_waits_for_a_person_with_its_last_lines(
+    stage: Stage, repository: Repository, hire: Hire
+) -> None:
+    hire("mini", agent='test -e "$HOME/mended" || { echo "ModuleNotFoundError: No module named mcp"; exit 1; }')
+    stage.submit(prompt("A"), prompt("B"), repos=(repository.spec(),))
+    stage.take(workers=1)
+    stage.step_until(is_parked(stage, "A"))
+    with stage.hive.ledger.read() as connection:
+        (need,) = list_hold_needs(connection, now=stage.clock.now())
+    assert "agent could not start" in need["what"]
+    assert "No module named mcp" in need["what"]
+    assert need["type"].startswith("hive runner resume agent")
+    assert stage.attempts("B") == [], "nobody else tries it meanwhile"

@@ -413,6 +413,7 @@ def write_the_rest(world: World) -> None:
 def write_the_sessions(world: World) -> None:
     """Write what happens around sessions of agent programs."""
     with world.keep() as tx:
+        runs.note_waiting(tx, world.run("run-RUNNING"), tx.now)
         runs.note_report(tx, world.run("run-EXITED"), Report(Outcome.RATE_LIMITED, "429", "s-1", Usage(5, 7, 11), 60.0))
         sessions.place_hold(tx, Hold("runner", "claude", "rate-limited", 60.0, 1), why="429")
         sessions.park_attempt(tx, world.attempt("c/working"), why="429")

@@ -17,7 +17,7 @@ from hivekeeper.runners.signs import LONGEST_RETRY_S, LONGEST_WORDS, find_retry_
 
 DONE, EMPTY, REFUSED, CRASHED = Outcome.DONE, Outcome.EMPTY, Outcome.REFUSED, Outcome.CRASHED
 KILLED, LIMITED, QUOTA, AUTH = Outcome.KILLED, Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.AUTH
-CONTEXT, FAILED = Outcome.CONTEXT_LIMIT, Outcome.SERVER_ERROR
+CONTEXT, FAILED, SILENT, SETUP = Outcome.CONTEXT_LIMIT, Outcome.SERVER_ERROR, Outcome.NO_ANSWER, Outcome.SETUP
 SAID = "All done, the file is there."
 ID = "11111111-2222-4333-8444-555555555555"
 Said = tuple[str, ...]
@@ -73,6 +73,13 @@ CLAUDE_USED = {
 CLAUDE_ENDS = claude("result", "success", is_error=False, result=SAID, usage=CLAUDE_USED)
 CLAUDE_PAID = claude("result", "success", is_error=False, result=SAID, usage=CLAUDE_USED, total_cost_usd=0.0123)
 CLAUDE_WAITS = claude("system", "api_retry", attempt=1, retry_delay_ms=587, error_status=429, error="rate_limit")
+
+
+def claude_refused(attempt: int) -> str:
+    told = {"attempt": attempt, "retry_delay_ms": 551, "error_status": 401, "error": "authentication_failed"}
+    return claude("system", "api_retry", **told)
+
+
 QWEN_WAITS = claude("system", "retry", data={"attempt": 1, "maxRetries": 10, "delayMs": 60000})
 
 
@@ -88,6 +95,7 @@ CODEX_START = (
     dump("turn.started"),
 )
 CODEX_DEED = dump("item.completed", item={"type": "command_execution", "command": "ls", "exit_code": 0})
+CODEX_BEGINS = dump("item.started", item={"type": "command_execution", "command": "sleep 9999"})
 CODEX_TALK = dump("item.completed", item={"type": "agent_message", "text": SAID})
 CODEX_ENDS = dump("turn.completed", usage={"input_tokens": 25274, "cached_input_tokens": 0, "output_tokens": 170})
 CODEX_LIMIT = "exceeded retry limit, last status: 429 Too Many Requests"
@@ -172,6 +180,12 @@ OPENCODE_TALK = opencode("text", part={"text": SAID})
 OPENCODE_STEP = {"tokens": {"input": 100, "output": 20, "cache": {"read": 3000, "write": 0}}, "cost": 0.002}
 OPENCODE_ENDS = opencode("step_finish", part={"reason": "stop", **OPENCODE_STEP})
 
+OPENCODE_LOG = (
+    'timestamp=2026-11-18T15:33:56.212Z level=ERROR run=3f23dfb8 message="stream error" providerID=fake modelID=fake-1 '
+    'session.id=ses_1 small=false agent=build mode=primary error.error="AI_APICallError: Rate limit reached."'
+)
+COPILOT_RETRIES = dump("model.call_failure", data={"statusCode": 429, "failureKind": "api", "retryAttempt": 0})
+
 
 def copilot_fails(error_type: str, status: int, words: str) -> Said:
     error = {"errorType": error_type, "statusCode": status, "message": words}
@@ -187,6 +201,11 @@ AIDER_ENDS = "Tokens: 2.8k sent, 1.1k cache hit, 38 received. Cost: $0.0031 mess
 AIDER_DEED = ("Applied edit to made.txt", "Commit 1a2b3c4 feat: made")
 AIDER_LIMIT = "litellm.RateLimitError: RateLimitError: OpenAIException - Rate limit reached for requests."
 AIDER_SPENT = "litellm.RateLimitError: RateLimitError: OpenAIException - You exceeded your current quota"
+AIDER_ADVICE = "The API provider has rate limited you. Try again later or check your quotas."
+AIDER_WRAPPED = (
+    "litellm.RateLimitError: RateLimitError: OpenAIException - You exceeded your current",
+    "quota, please check your plan and billing details.",
+)
 AIDER_WAITS = (*AIDER_START, AIDER_LIMIT, "Retrying in 0.5 seconds...")
 
 
@@ -197,6 +216,7 @@ def mini_ends(exit_status: str, calls: int = 3, submission: str = "") -> str:
 
 
 MINI_WAITS = "Retrying minisweagent.models.LitellmModel._query in 4.0 seconds as it raised RateLimitError: 429."
+MINI_LACKS = "Retrying <unknown> in 4 seconds as it raised ModuleNotFoundError: No module named 'mcp'."
 
 WORKED: dict[str, tuple[Said, Report]] = {
     "claude": (
@@ -221,7 +241,7 @@ WORKED: dict[str, tuple[Said, Report]] = {
     "copilot": ((*COPILOT_DEED, COPILOT_TALK, COPILOT_ENDS), Report(DONE, SAID, ID)),
     "aider": (
         (*AIDER_START, SAID, *AIDER_DEED, AIDER_ENDS),
-        Report(DONE, "\n".join((*AIDER_START, SAID)), "", Usage(2800, 38, 3100)),
+        Report(DONE, SAID, "", Usage(2800, 38, 3100)),
     ),
     "mini": (
         ("mini-swe-agent (step 1, $0.00):", "ls", mini_ends("Submitted", submission=SAID)),
@@ -232,6 +252,8 @@ WORKED: dict[str, tuple[Said, Report]] = {
 FAULTS: list[tuple[str, Said, int | str, Outcome]] = [
     ("claude", (CLAUDE_START, claude_fails("API Error: 429 rate_limit_error", 429)), 1, LIMITED),
     ("claude", (CLAUDE_START, CLAUDE_WAITS), "limit", LIMITED),
+    ("claude", (CLAUDE_START, claude_refused(1), claude_refused(2)), "limit", AUTH),
+    ("claude", ("error: unknown option '--include-partial-messages'",), 1, SETUP),
     ("claude", (CLAUDE_START, claude_fails("Credit balance is too low", 402)), 1, QUOTA),
     ("claude", (CLAUDE_START, claude_fails("Claude AI usage limit reached|1760000000", 429)), 1, QUOTA),
     ("claude", (CLAUDE_START, claude_fails("Invalid API key · Please run /login", 401)), 1, AUTH),
@@ -264,8 +286,12 @@ FAULTS: list[tuple[str, Said, int | str, Outcome]] = [
     ("codex", (*CODEX_START, CODEX_TALK, CODEX_ENDS), 0, REFUSED),
     ("codex", (*CODEX_START, dump("item.completed", item={"type": "agent_message", "text": ""}), CODEX_ENDS), 0, EMPTY),
     ("codex", CODEX_START, 1, CRASHED),
-    ("codex", ("Error: No such file or directory",), 1, REFUSED),
-    ("codex", CODEX_START, "silence", KILLED),
+    ("codex", ("Error: No such file or directory",), 1, SETUP),
+    ("codex", ("sh: 1: codex: not found",), 127, SETUP),
+    ("codex", (), -9, KILLED),
+    ("codex", CODEX_START, "silence", SILENT),
+    ("codex", CODEX_START, "limit", SILENT),
+    ("codex", (*CODEX_START, CODEX_BEGINS), "silence", KILLED),
     ("gemini", (*GEMINI_START, *GEMINI_WAITS), "limit", LIMITED),
     ("gemini", (*GEMINI_START, "Attempt 1 failed: You exceeded your current quota."), "limit", QUOTA),
     ("gemini", gemini_fails("Your credit balance is too low", 402), 146, QUOTA),
@@ -277,7 +303,8 @@ FAULTS: list[tuple[str, Said, int | str, Outcome]] = [
     ("gemini", (*GEMINI_START, *GEMINI_TALK, GEMINI_ENDS), 0, REFUSED),
     ("gemini", (*GEMINI_START, GEMINI_EMPTY, dump("result", status="error", stats={})), 0, EMPTY),
     ("gemini", (*GEMINI_START, *GEMINI_TALK), 1, CRASHED),
-    ("gemini", (*GEMINI_START, *GEMINI_TALK), "silence", KILLED),
+    ("gemini", (*GEMINI_START, *GEMINI_TALK), "silence", SILENT),
+    ("gemini", (*GEMINI_START, GEMINI_DEED[0]), "silence", KILLED),
     ("goose", (goose_says("Ran into this error: Rate limit exceeded: (scripted fault)."), GOOSE_ENDS), 0, LIMITED),
     ("goose", (goose_says("Ran into this error: Rate limit exceeded: your current quota"), GOOSE_ENDS), 0, QUOTA),
     ("goose", (goose(GOOSE_SPENT), GOOSE_ENDS), 0, QUOTA),
@@ -295,7 +322,7 @@ FAULTS: list[tuple[str, Said, int | str, Outcome]] = [
     ("goose", (*GOOSE_TALK, GOOSE_ENDS), 0, REFUSED),
     ("goose", (goose_says("The model returned an empty response. Please resend."), GOOSE_ENDS), 0, EMPTY),
     ("goose", GOOSE_TALK, 1, CRASHED),
-    ("goose", (), "silence", KILLED),
+    ("goose", (), "silence", SILENT),
     ("pi", (*pi_fails(PI_LIMIT), PI_WAITS, dump("auto_retry_end", success=False, finalError=PI_LIMIT)), 0, LIMITED),
     ("pi", (*pi_fails(PI_LIMIT), PI_WAITS), "limit", LIMITED),
     ("pi", pi_fails("429 You exceeded your current quota, please check your plan"), 0, QUOTA),
@@ -340,13 +367,23 @@ FAULTS: list[tuple[str, Said, int | str, Outcome]] = [
     ("aider", (*AIDER_START, SAID, AIDER_ENDS), 0, REFUSED),
     ("aider", AIDER_START, 1, CRASHED),
     ("aider", AIDER_START, -15, KILLED),
+    ("aider", (*AIDER_START, AIDER_LIMIT, AIDER_ADVICE, "Retrying in 0.2 seconds..."), "limit", LIMITED),
+    ("aider", (*AIDER_START, *AIDER_WRAPPED, AIDER_ADVICE, "Retrying in 0.2 seconds..."), "limit", QUOTA),
+    ("aider", (*AIDER_START, "Empty response received from LLM.", "Tokens: 10 sent, 0 received."), 0, EMPTY),
+    ("aider", ("aider: error: unrecognized arguments: --frobnicate",), 2, SETUP),
+    ("opencode", (OPENCODE_LOG,), "limit", LIMITED),
+    ("copilot", (COPILOT_RETRIES,), "limit", LIMITED),
     ("mini", (MINI_WAITS,), "silence", LIMITED),
     ("mini", ("litellm.AuthenticationError: no", mini_ends("AuthenticationError", 1)), 1, AUTH),
     ("mini", (mini_ends("PermissionDeniedError", 1),), 1, AUTH),
     ("mini", (mini_ends("ContextWindowExceededError"),), 1, CONTEXT),
     ("mini", (mini_ends("InternalServerError"),), 1, FAILED),
     ("mini", (mini_ends("ServiceUnavailableError"),), 1, FAILED),
-    ("mini", (mini_ends("LimitsExceeded"),), 0, REFUSED),
+    ("mini", (mini_ends("LimitsExceeded"),), 0, CRASHED),
+    ("mini", ("TypeError: 'NoneType' object is not iterable", mini_ends("TypeError")), 0, CRASHED),
+    ("mini", ("litellm.BadRequestError: 400 no such thing", mini_ends("BadRequestError")), 0, REFUSED),
+    ("mini", (MINI_LACKS,), "limit", SETUP),
+    ("mini", ("Traceback (most recent call last):", "ModuleNotFoundError: No module named 'mcp'"), 1, SETUP),
     ("mini", (mini_ends("Submitted", 1, SAID),), 0, REFUSED),
     ("mini", (mini_ends("Submitted", 1),), 0, EMPTY),
     ("mini", ("mini-swe-agent (step 1, $0.00):", mini_ends("")), 0, CRASHED),
@@ -652,3 +689,38 @@ def test_an_error_means_what_its_status_says_and_its_words(words: str, status: o
 def test_an_epoch_is_when_to_try_again_and_long_words_are_cut() -> None:
     sign = read_sign(f"Claude AI usage limit reached|1760000000 {'and so on ' * 100}")
     assert (sign.outcome, sign.epoch, len(sign.words)) == (QUOTA, 1_760_000_000.0, LONGEST_WORDS)
+
+
+def test_claude_that_is_not_signed_in_is_given_up_at_its_second_refusal() -> None:
+    assert not listen("claude", (CLAUDE_START, claude_refused(1))).hopeless
+    assert listen("claude", (CLAUDE_START, claude_refused(1), claude_refused(2))).hopeless
+
+
+def test_a_module_that_is_missing_is_given_up_at_once_and_named() -> None:
+    reader = listen("mini", (MINI_LACKS,))
+    assert reader.hopeless
+    assert "No module named 'mcp'" in reader.report(None, "limit", must_act=True).words
+
+
+def test_a_program_that_could_not_start_is_told_with_its_last_lines() -> None:
+    report = read("gemini", "Loading", "Error: settings.json is no JSON", "  at line 3", status=1)
+    assert report.words == "Loading\nError: settings.json is no JSON\n  at line 3"
+
+
+@pytest.mark.parametrize(
+    ("program", "asks", "works"),
+    [
+        ("claude", (CLAUDE_START,), (*CLAUDE_DEED[:1],)),
+        ("qwen", (CLAUDE_START, *CLAUDE_DEED), (*CLAUDE_DEED[:1],)),
+        ("codex", CODEX_START, (CODEX_BEGINS,)),
+        ("gemini", GEMINI_START, (GEMINI_DEED[0],)),
+        ("goose", GOOSE_DEED, GOOSE_DEED[:1]),
+        ("pi", (PI_START,), (dump("tool_execution_start", toolName="bash"),)),
+        ("opencode", (), (opencode("step_start", part={}),)),
+        ("copilot", COPILOT_DEED, COPILOT_DEED[:1]),
+        ("mini", ("User:",), ("mini-swe-agent (step 1, $0.00):",)),
+    ],
+)
+def test_who_waits_for_the_model_is_told_from_who_waits_for_a_tool(program: str, asks: Said, works: Said) -> None:
+    assert listen(program, asks).awaits_model
+    assert not listen(program, (*asks, *works)).awaits_model

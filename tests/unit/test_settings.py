@@ -40,7 +40,7 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_defaults_are_the_promised_ones() -> None:
-    limits = Limits(None, None, 64 << 20, None, 1000, 20 << 30)
+    limits = Limits(14_400.0, 3600.0, 64 << 20, None, 1000, 20 << 30)
     assert Settings() == Settings(4, 86_400.0, 60.0, 300.0, 2.0, limits, None, None, (), (), 2, 300.0, 3600.0, 30.0)
 
 

@@ -75,6 +75,13 @@ def note_report(tx: Transaction, run: RunRow, report: Report) -> None:
     tx.record(e.RunReported(run.id, report.outcome.value, session, *counted, retry_at), why=report.words)
 
 
+def note_waiting(tx: Transaction, run: RunRow, since: str | None) -> None:
+    """Record since when an agent program has waited for its model, or that it goes on; nothing once it has ended."""
+    now = queries.find_run(tx.connection, run.id)
+    if now is not None and now.state is RunState.RUNNING and (now.waiting_since is None) != (since is None):
+        tx.record(e.RunWaiting(run.id, since))
+
+
 def request_kill(tx: Transaction, run: RunRow, why: str, cause: str = PERSON) -> bool:
     """Ask for a run's end; False when that was asked before or it has ended, whatever the row in hand says."""
     now = queries.find_run(tx.connection, run.id)

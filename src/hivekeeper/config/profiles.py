@@ -31,8 +31,8 @@ BANDS = (
         "1–3",
         "you see what each does, so only what prevents leaks is on",
         {
-            "timeout": ('"none"', "you look after them yourself"),
-            "silence": ('"none"', "you look after them yourself"),
+            "timeout": ('"4h"', "one that hangs is ended while you look elsewhere"),
+            "silence": ('"1h"', "one that is stuck is ended while you look elsewhere"),
             "processes": ("1000", "few agents: each may use much"),
             "disk": ('"20GiB"', "few agents: each may use much"),
             "pool": ("1", "few begin at the same time"),

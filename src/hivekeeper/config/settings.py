@@ -88,8 +88,9 @@ class _Keeper(Checked):
 
 
 class _Limits(Checked):
-    timeout: SecondsLimit = Limits().wall_s
-    silence: SecondsLimit = Limits().silence_s
+    timeout: SecondsLimit = Settings().limits.wall_s
+    silence: SecondsLimit = Settings().limits.silence_s
+    no_answer: SecondsLimit = Settings().no_answer_s
     output: BytesLimit = Limits().output_bytes
     memory: BytesLimit = Limits().memory_bytes
     processes: CountLimit = Limits().processes
@@ -241,6 +242,7 @@ def load_settings(directory: Path) -> Settings:
         resolver=None if file.queue.resolver == "none" else file.queue.resolver,
         runners=PRESETS | {name: _make_runner(name, said) for name, said in file.runners.items()},
         day=Cap(file.budget.tokens, None if file.budget.money is None else round(file.budget.money * MICRO)),
+        no_answer_s=limits.no_answer,
         prices=PRICES | {name.casefold(): price.get() for name, price in file.prices.items()},
         patterns=Patterns(**file.patterns.model_dump()),
     )

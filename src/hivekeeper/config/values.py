@@ -37,8 +37,9 @@ preempt = "30s"             # how long to keep what workers have made, when the 
 
 # What a task may use when its plan does not say; "none" is no limit.
 [limits]
-timeout = "none"            # from start to end: "45m", "1h30m", or a number of seconds
-silence = "none"            # time without any output
+timeout = "4h"              # from start to end: "45m", "1h30m", or a number of seconds
+silence = "1h"              # time without any output
+no_answer = "10m"           # how long an agent waits for its model in silence before that is taken for a usage limit
 output = "64MiB"            # all that it prints: "64MB", "2GiB", or a number of bytes
 memory = "none"             # of all its processes together
 processes = 1000            # alive at the same time
@@ -104,7 +105,7 @@ class Settings:
     heartbeat_s: float = 60.0
     abandoned_after_s: float = 300.0
     poll_s: float = 2.0
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=lambda: Limits(wall_s=14_400.0, silence_s=3600.0))
     level: str | None = None
     require: str | None = None
     read: tuple[str, ...] = ()
@@ -118,6 +119,7 @@ class Settings:
     resolver: str | None = None
     runners: dict[str, Runner] = field(default_factory=lambda: dict(PRESETS))
     day: Cap = NO_CAP
+    no_answer_s: float | None = 600.0
     prices: dict[str, Price] = field(default_factory=lambda: dict(PRICES))
     patterns: Patterns = field(default_factory=Patterns)
 

@@ -162,6 +162,8 @@ def describe_ending(run: RunRow) -> str:
     """Say in words how a run ended; an agent program says more than its exit code."""
     if run.state is RunState.LOST:
         return f"nobody knows how it ended: {run.reason}"
+    if run.outcome == Outcome.CRASHED and run.exit_status == 0 and run.words:
+        return f"{Outcome.CRASHED.words}: {run.words}"  # its exit code says nothing
     if run.outcome is None or run.outcome in _TOLD_BY_THE_RUN:
         return _describe_exit(run)
     return f"{Outcome(run.outcome).words}{f': {run.words}' if run.words else ''}"

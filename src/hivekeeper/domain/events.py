@@ -32,6 +32,7 @@ from hivekeeper.domain.runner_events import (
     HoldPlaced,
     RepoPinned,
     RunReported,
+    RunWaiting,
     WorkerTold,
 )
 
@@ -61,6 +62,7 @@ __all__ = [
     "RepoPinned",
     "RepoPublishDue",
     "RunReported",
+    "RunWaiting",
     "WorkerTold",
     "chain_hash",
     "decode_body",

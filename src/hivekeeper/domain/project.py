@@ -114,6 +114,8 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
             return (_move("run", {"id": b.run}, RunState.EXITED, ended_at=at, reason=event.why, **ending),)
         case e.RunLost() as b:
             return (_move("run", {"id": b.run}, RunState.LOST, ended_at=at, reason=event.why),)
+        case e.RunWaiting() as b:
+            return (Update("run", {"id": b.run}, {"waiting_since": b.since}, (RunState.RUNNING,)),)
         case e.RunReported() as b:
             unread: Row = {"id": b.run, "outcome": None}
             used: dict[str, Value] = {"tokens_in": b.tokens_in, "tokens_out": b.tokens_out, "microusd": b.microusd}

@@ -13,6 +13,8 @@ class Outcome(StrEnum):
     RATE_LIMITED = "rate-limited"
     QUOTA = "quota"
     AUTH = "auth"
+    NO_ANSWER = "no-answer"
+    SETUP = "setup"
     CONTEXT_LIMIT = "context-limit"
     SERVER_ERROR = "server-error"
     CRASHED = "crashed"
@@ -31,6 +33,8 @@ _WORDS = {
     Outcome.RATE_LIMITED: "it was rate limited",
     Outcome.QUOTA: "its quota is used up",
     Outcome.AUTH: "it is not signed in",
+    Outcome.NO_ANSWER: "the model did not answer",
+    Outcome.SETUP: "it could not start: its set-up is wrong",
     Outcome.CONTEXT_LIMIT: "its conversation grew too long for the model",
     Outcome.SERVER_ERROR: "the model's service failed",
     Outcome.CRASHED: "it crashed",
@@ -38,7 +42,9 @@ _WORDS = {
 }
 
 ENDED_WELL = (Outcome.DONE,)
-LIMITED = (Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.AUTH)
+# These are nothing of the task's, so its runner waits and not the attempt fails; the last two wait for a person.
+LIMITED = (Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.NO_ANSWER, Outcome.AUTH, Outcome.SETUP)
+FOR_A_PERSON = (Outcome.AUTH, Outcome.SETUP)
 
 
 @dataclass(frozen=True, slots=True)

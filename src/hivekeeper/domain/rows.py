@@ -130,6 +130,7 @@ class RunRow:
     retry_at: str | None = None
     reported_at: str | None = None
     kill_cause: str | None = None
+    waiting_since: str | None = None
 
     @property
     def is_open(self) -> bool:

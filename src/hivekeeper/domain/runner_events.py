@@ -19,6 +19,15 @@ class RunReported(Body):
     retry_at: str | None
 
 
+@kind("run.waiting", "run")
+@dataclass(frozen=True, slots=True)
+class RunWaiting(Body):
+    """An agent program has waited for its model for longer than usual, since this moment; None: it goes on."""
+
+    run: str
+    since: str | None
+
+
 @kind("attempt.parked", "task")
 @dataclass(frozen=True, slots=True)
 class AttemptParked(Body):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain.budget import DAY
-from hivekeeper.domain.report import Outcome
+from hivekeeper.domain.report import FOR_A_PERSON, Outcome
 from hivekeeper.domain.rows import AttemptRow, HoldRow, MessageRow, RunRow, TaskRow
 from hivekeeper.domain.run import PERSON
 from hivekeeper.domain.states import RunState
@@ -18,7 +18,13 @@ from hivekeeper.domain.states import RunState
 TOLD = "TOLD"
 MOST_FRESH = 3
 MOST_SERVER_ERRORS = 5
-FIRST_BACKOFF_S = {Outcome.RATE_LIMITED: 60.0, Outcome.QUOTA: 900.0, Outcome.SERVER_ERROR: 30.0}
+MOST_NO_ANSWERS = 5
+FIRST_BACKOFF_S = {
+    Outcome.RATE_LIMITED: 60.0,
+    Outcome.NO_ANSWER: 60.0,
+    Outcome.QUOTA: 900.0,
+    Outcome.SERVER_ERROR: 30.0,
+}
 LONGEST_BACKOFF_S = 3600.0
 
 
@@ -102,7 +108,9 @@ def decide_session(facts: Facts) -> SessionStep:
     if facts.task.has_room and last.boot_id != facts.boot_id:
         return Over()  # nothing in its room is believed any more
     match Outcome(last.outcome):
-        case Outcome.RATE_LIMITED | Outcome.QUOTA | Outcome.AUTH as limit:
+        case Outcome.NO_ANSWER if sum(run.outcome == Outcome.NO_ANSWER for run in facts.agents) > MOST_NO_ANSWERS:
+            return Over()  # a limit would have passed by now
+        case Outcome.RATE_LIMITED | Outcome.QUOTA | Outcome.AUTH | Outcome.NO_ANSWER | Outcome.SETUP as limit:
             return _after_limit(facts, last, limit)
         case Outcome.SERVER_ERROR:
             return _after_failure(facts, last)
@@ -125,13 +133,13 @@ def _after_limit(facts: Facts, last: RunRow, limit: Outcome) -> SessionStep:
     dealt_with = max(hold.placed_at if hold else "", facts.attempt.parked_at or "")
     if dealt_with < (last.reported_at or "") and not (hold and hold.holds(facts.now)):
         return decide_hold(str(last.runner), limit, hold)
-    return _go_on(facts, last, resume=True)
+    return _go_on(facts, last, resume=limit is not Outcome.SETUP)  # who did not start has no conversation
 
 
 def decide_hold(runner: str, limit: Outcome, before: HoldRow | None) -> Hold:
-    """Decide how long a runner is held up that ran into a limit: longer each time, and for a person to sign it in."""
+    """Decide how long a runner waits that ran into a limit: longer each time, or for a person to put it in order."""
     strikes = before.strikes + 1 if before else 1
-    return Hold("runner", runner, limit.value, None if limit is Outcome.AUTH else _back_off(limit, strikes), strikes)
+    return Hold("runner", runner, limit.value, None if limit in FOR_A_PERSON else _back_off(limit, strikes), strikes)
 
 
 def _after_failure(facts: Facts, last: RunRow) -> SessionStep:

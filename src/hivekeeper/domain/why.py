@@ -115,6 +115,9 @@ def _explain_in_progress(facts: Facts) -> str:
     }
     current = next((run for run in reversed(facts.runs) if run.is_open), None)
     if current is not None:
+        if current.waiting_since:
+            what = f"{current.runner} waits for its model since {current.waiting_since}"
+            return f"{task.id} is in progress ({worker}): {what}.{nobody}"
         since = current.started_at or current.intended_at
         return f"{task.id} is in progress ({worker}): {doing.get(current.kind, current.kind)} since {since}.{nobody}"
     return f"{task.id} is in progress ({worker}): its last step has ended; checking the result.{nobody}"

@@ -23,6 +23,7 @@ class WorkerState(StrEnum):
     SETUP = "setting up"
     STARTING = "starting"
     WORKING = "working"
+    WAITING = "waiting for the model"
     STALLED = "stalled"
     ZOMBIE = "zombie"
     ENDING = "being ended"
@@ -55,6 +56,8 @@ def decide_worker(run: RunRow | None, look: Look | None, merge: MergeRow | None,
             return WorkerState.KEEPING
         case _ if run.state is RunState.INTENDED:
             return WorkerState.STARTING
+        case _ if run.waiting_since is not None:
+            return WorkerState.WAITING
         case _:
             return WorkerState.STALLED if is_stalled(run, silent_s) else WorkerState.WORKING
 

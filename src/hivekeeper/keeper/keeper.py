@@ -142,7 +142,9 @@ class Keeper:
                 who,
                 lambda run: open_output(places.runs, run),
                 clock,
-                meter.Settings(dispatching.runners, settings.day, settings.prices, dict(os.environ)),
+                meter.Settings(
+                    dispatching.runners, settings.day, settings.prices, dict(os.environ), settings.no_answer_s
+                ),
             ),
             merger.Merger(ledger, who, places, boot, self.runs.read_output, merging),
             publisher.Publisher(ledger, who, places, boot, clock, publisher.Settings()),

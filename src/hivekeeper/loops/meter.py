@@ -5,16 +5,18 @@ Rules:
    again from the beginning.
 2. Once a run has ended and all of it was read, its report is recorded, once; nobody judges it before.
 3. What is used counts while it is being used: at a cap the run is ended and what the cap belongs to is held up.
-4. A program that waits long for a usage limit is ended too: its worker is of use to others meanwhile.
+4. A program that waits long for a usage limit is ended too: its worker is of use to others meanwhile. One that has
+   asked its model and says nothing waits for the model: that is told after a minute, and in the end taken for a limit.
 5. Whoever has been told something is ended between two turns, to go on with what it was told.
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.clock import Clock, to_seconds, to_text
 from hivekeeper.commands import runs as commands
 from hivekeeper.commands.sessions import Purse, lift_hold, place_hold
 from hivekeeper.domain import events as e
@@ -34,18 +36,23 @@ from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
 CHUNK = 1 << 20
+TELL_AFTER_S = 60.0
 METERED = ("agent", "resolve")
 Act = Callable[[Transaction], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`patience_s`: how long a program may wait for a limit; `turn_s`: how long a message waits for a turn's end."""
+    """`patience_s`: how long a program may wait for a limit; `turn_s`: how long a message waits for a turn's end.
+
+    `no_answer_s`: how long a program may wait for its model in silence before that is taken for a limit.
+    """
 
     runners: Mapping[str, Runner] = field(default_factory=dict)
     day: Cap = NO_CAP
     prices: Mapping[str, Price] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    no_answer_s: float | None = 600.0
     interval_s: float = 5.0
     busy_interval_s: float = 1.0  # while a program spends: a budget is passed by what it uses in between
     patience_s: float = 60.0
@@ -55,13 +62,17 @@ class Settings:
 
 @dataclass(slots=True)
 class Track:
-    """One run as far as it was read; `limited_at` is since when it has waited for a limit, `turns` when it was told."""
+    """One run as far as it was read; `limited_at` is since when it has waited for a limit, `turns` when it was told.
+
+    `said_at` is when it last said something.
+    """
 
     reader: Reader
     lines: Lines = field(default_factory=Lines)
     offset: int = 0
     limited_at: float | None = None
     turns: int | None = None
+    said_at: float | None = None
 
 
 class Meter:
@@ -123,6 +134,11 @@ class Meter:
         if file is None:
             return True
         with file:
+            if track.said_at is None:  # another keeper may have read it before
+                silent_s = to_seconds(self._clock.now()) - os.fstat(file.fileno()).st_mtime
+                track.said_at = self._clock.monotonic() - max(0.0, silent_s)
+            elif os.fstat(file.fileno()).st_size > track.offset:
+                track.said_at = self._clock.monotonic()
             file.seek(track.offset)
             for _ in range(math.ceil(self._settings.most_bytes / CHUNK)):
                 words = file.read(CHUNK)
@@ -184,9 +200,25 @@ class Meter:
             waited_s, patience_s = now - track.limited_at, self._settings.patience_s
             if waited_s > patience_s or (limit.retry_s or 0.0) > patience_s:
                 return (lambda tx: commands.request_kill(tx, row, f"it waits for a limit: {limit.words}", LIMIT),)
+        if track.reader.hopeless and limit is not None:
+            return (lambda tx: commands.request_kill(tx, row, f"it cannot go on: {limit.words}", LIMIT),)
+        if row.kind == "agent" and (acts := self._look_at_silence(row, track)):
+            return acts
         if self._is_told(connection, row, track):
             return (lambda tx: commands.request_kill(tx, row, "a message has come for it", MESSAGE),)
         return ()
+
+    def _look_at_silence(self, row: RunRow, track: Track) -> Sequence[Act]:
+        """Tell of a program that has long waited for its model, and end it when that must be a limit."""
+        silent_s = self._clock.monotonic() - track.said_at if track.said_at is not None else 0.0
+        waits = track.reader.awaits_model and silent_s > TELL_AFTER_S
+        if waits and self._settings.no_answer_s is not None and silent_s > self._settings.no_answer_s:
+            why = f"the model has not answered for {silent_s / 60:.0f} minutes, which may be a limit"
+            return (lambda tx: commands.request_kill(tx, row, why, LIMIT),)
+        if waits == (row.waiting_since is not None):
+            return ()
+        since = to_text(to_seconds(self._clock.now()) - silent_s) if waits else None
+        return (lambda tx: commands.note_waiting(tx, row, since),)
 
     def _is_told(self, connection: Connection, row: RunRow, track: Track) -> bool:
         """Tell whether a message has come for a session that has just ended a turn, or has not for long."""

@@ -105,7 +105,7 @@ class ClaudeReader(Reader):
         delay = data.get("retry_delay_ms", data.get("delayMs"))
         words = as_text(data.get("error") or data.get("message") or "it waits for a rate limit")
         # After the first refusal it may renew its sign-in; by the second it has none.
-        self.signed_out = "authentication" in words and as_number(data.get("attempt")) > 1
+        self.hopeless = "authentication" in words and as_number(data.get("attempt")) > 1
         self.wait_for_limit(words, data.get("error_status"), in_s=as_number(delay) / 1000 if delay else None)
 
     def _take_result(self, event: dict[str, Any], subtype: str) -> None:

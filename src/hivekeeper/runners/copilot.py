@@ -38,6 +38,9 @@ class CopilotReader(Reader):
                 data = event.get("data") if isinstance(event.get("data"), dict) else event
                 assert isinstance(data, dict)
                 self.fail(f"{as_text(data.get('errorType'))} {as_text(data.get('message'))}", data.get("statusCode"))
+            case "model.call_failure":
+                words = at(event, "data", "errorMessage") or at(event, "data", "failureKind")
+                self.wait_for_limit(words, at(event, "data", "statusCode"))
             case "result":
                 self.name(event.get("sessionId") or at(event, "data", "sessionId"))
                 code = event.get("exitCode", at(event, "data", "exitCode"))

@@ -1,17 +1,20 @@
 """OpenCode: lines of JSON without a last one; a step that finished with "stop" is its end."""
 
+import re
 from typing import Any
 
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.runner import Mcp, McpBy, PromptBy, Reach, Runner
 from hivekeeper.runners.reading import Reader, as_micro, as_number, as_text, at
 
+# While it tries again it is silent but for its log.
+_FLAGS = "--format json --auto --print-logs --log-level ERROR"
 RUNNER = Runner(
     name="opencode",
-    command="opencode run --format json --auto {args}",
+    command=f"opencode run {_FLAGS} {{args}}",
     # In the same place only: from elsewhere it goes on in the old one.
-    resume="opencode run --format json --auto -s {session} {args}",
-    fork="opencode run --format json --auto -s {session} --fork {args}",
+    resume=f"opencode run {_FLAGS} -s {{session}} {{args}}",
+    fork=f"opencode run {_FLAGS} -s {{session}} --fork {{args}}",
     prompt=PromptBy.STDIN,
     environment={"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"},
     inherit=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
@@ -21,6 +24,11 @@ RUNNER = Runner(
     mcp=Mcp(McpBy.NONE),
     log=".local/share/opencode/opencode.db",
     configuration=("opencode.json", "opencode.jsonc", ".opencode/*"),
+)
+
+
+_RETRIES = re.compile(
+    r'level=ERROR .{0,300}?message="stream error" .{0,600}?small=false .{0,300}?error\.error="(.{0,600})'
 )
 
 
@@ -38,11 +46,19 @@ class OpencodeReader(Reader):
                 self.acted = True
                 self.turns += 1
                 self.go_on()
+            case "step_start":
+                self.open_tools = 1  # from here on the model or a tool is at work, and nobody can tell which
+                self.go_on()
             case "step_finish":
+                self.open_tools = 0
                 self._finish(part)
             case "error":
                 name, data = as_text(at(event, "error", "name")), at(event, "error", "data")
                 self.fail(f"{name} {as_text(at({'d': data}, 'd', 'message'))}", at({"d": data}, "d", "statusCode"))
+
+    def take_text(self, text: str) -> None:
+        if found := _RETRIES.search(text):
+            self.wait_for_limit(found[1])
 
     def _finish(self, part: dict[str, Any]) -> None:
         tokens = part.get("tokens")

@@ -5,16 +5,18 @@ A reader is handed one line after the other and keeps only what a report needs. 
 """
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from hivekeeper.domain.price import NO_PRICES
-from hivekeeper.domain.report import Outcome, Report, Usage
-from hivekeeper.runners.signs import Sign, read_sign
+from hivekeeper.domain.report import LIMITED, Outcome, Report, Usage
+from hivekeeper.runners.signs import LONGEST_WORDS, Sign, read_sign
 
 LONGEST_LINE = 8 << 20  # pi repeats a whole conversation in one
 LONGEST_SAID = 64 << 10
+LAST_LINES = 10
 LONGEST_HEAD = 200  # what a line is about is said in its first bytes
 LONGEST_LAST_WORDS = 2000  # an answer of ours is in there
 MOST_SESSION = 128
@@ -63,7 +65,9 @@ class Reader:
         self.acted = False
         self.finished = False
         self.open_tools = 0
-        self.signed_out = False
+        self.heard = False
+        self.hopeless = False
+        self.tail: deque[str] = deque(maxlen=LAST_LINES)
         self.problem: Sign | None = None
         self.limited: Sign | None = None
 
@@ -77,9 +81,16 @@ class Reader:
             except (ValueError, RecursionError):
                 event = None
             if isinstance(event, dict):
+                self.heard = True
                 self.take_event(event)
                 return
-        self.take_text(line.decode("utf-8", "replace"))
+        self.take_line(line.decode("utf-8", "replace"))
+
+    def take_line(self, text: str) -> None:
+        """Take note of a line that is no event; the last ones say why a program could not start."""
+        if text.strip():
+            self.tail.append(text.rstrip()[:LONGEST_WORDS])
+        self.take_text(text)
 
     def take_event(self, event: dict[str, Any]) -> None:
         """Take note of a line that is a JSON object."""
@@ -95,8 +106,9 @@ class Reader:
         """Note that the program waits because of an error and will try again; it is none unless it ends so."""
         sign = read_sign(as_text(words), status)
         self.problem = sign
-        if sign.outcome in (Outcome.RATE_LIMITED, Outcome.QUOTA):
+        if sign.outcome in LIMITED:
             self.limited = sign if in_s is None else replace(sign, retry_s=in_s)
+            self.hopeless = self.hopeless or sign.outcome is Outcome.SETUP
 
     def begin_tool(self) -> None:
         """Note that a tool is at work."""
@@ -117,7 +129,7 @@ class Reader:
     def go_on(self) -> None:
         """Note that the model has answered: what was wrong before is over."""
         self.problem = self.limited = None
-        self.signed_out = False
+        self.hopeless = False
 
     def say(self, words: object, *, more: bool = False) -> None:
         """Note what the model said, or more of it."""
@@ -145,6 +157,10 @@ class Reader:
             return _report(self.limited, *told)
         if ended_by in ("silence", "wall") and self.problem is not None:
             return _report(self.problem, *told)
+        if ended_by in ("limit", "silence") and self.awaits_model:
+            return Report(Outcome.NO_ANSWER, "it had asked the model, and nothing came back", *told)
+        if ended_by == "exit" and self._failed_to_start(exit_status):
+            return Report(Outcome.SETUP, as_text("\n".join(self.tail))[-LONGEST_WORDS:], *told)
         if ended_by != "exit":
             return Report(Outcome.KILLED, self.problem.words if self.problem else "", *told)
         if self.problem is not None:
@@ -156,6 +172,11 @@ class Reader:
         if not self.acted and not words:
             return Report(Outcome.EMPTY, "", *told)
         return Report(Outcome.REFUSED if must_act and not self.acted else Outcome.DONE, words, *told)
+
+    def _failed_to_start(self, exit_status: int | None) -> bool:
+        """Tell whether it ended with an error before it said anything that only a program at work says."""
+        is_known = self.problem is not None and self.problem.outcome is not Outcome.REFUSED
+        return bool(exit_status and exit_status > 0) and self.tells_waiting and not (self.heard or is_known)
 
 
 def _report(sign: Sign, session: str, usage: Usage) -> Report:

@@ -10,6 +10,13 @@ LONGEST_WORDS = 600
 # The first that is found counts: a quota comes with the status of a rate limit, a long context with that of a refusal.
 TABLE: tuple[tuple[Outcome, tuple[str, ...]], ...] = (
     (
+        Outcome.SETUP,
+        (
+            r"ModuleNotFoundError|ImportError|No module named|Cannot find (module|package)|command not found",
+            r"(unknown|no such) (option|flag)|unrecognized arguments?|unexpected argument",
+        ),
+    ),
+    (
         Outcome.CONTEXT_LIMIT,
         (
             r"context[_ ]?(length|limit|window)|maximum context|prompt is too long|ContextOverflow|ContextWindow",
@@ -19,7 +26,7 @@ TABLE: tuple[tuple[Outcome, tuple[str, ...]], ...] = (
     (
         Outcome.QUOTA,
         (
-            r"quota(?! increase)|credit balance|billing|usage limit|spending limit|payment required",
+            r"quota(?!s\b| increase)|credit balance|billing|usage limit|spending limit|payment required",
             r"(out of|more) credits",
             r"\b402\b|limit reached ?[|∙·]|hit your (usage |session |weekly )?limit",
         ),

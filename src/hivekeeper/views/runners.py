@@ -68,6 +68,12 @@ def list_hold_needs(connection: Connection, *, now: str) -> Iterator[dict[str, s
             case "runner", "auth":
                 what = f"{hold.name} is not signed in, and its tasks wait: {hold.why}"
                 yield {"what": what, "type": f"hive runner resume {hold.name}  (once it is)"}
+            case "runner", "setup":
+                what = f"{hold.name} could not start, so its set-up is wrong, and its tasks wait: {hold.why}"
+                yield {
+                    "what": what,
+                    "type": f"hive runner resume {hold.name}  (once hive runner test {hold.name} works)",
+                }
             case scope, "budget":
                 name = "today" if scope == "day" else hold.name
                 what = f"{scope} {hold.name} is parked: {hold.why}." if scope != "day" else f"Prompts wait: {hold.why}."
@@ -82,8 +88,20 @@ def list_waits(connection: Connection, *, now: str) -> list[dict[str, Any]]:
     parked = [attempt.task for attempt, _ in queries.list_open_attempts(connection, AttemptState.PARKED)]
     holds = [hold for hold in queries.list_holds(connection) if hold.holds(now) and hold.until]
     shown = [{"scope": h.scope, "name": h.name, "cause": h.cause, "until": h.until, "why": h.why} for h in holds]
+    runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
+    silent = [run for several in runs.values() for run in several if run.is_open and run.waiting_since]
     return [
         *shown,
+        *(
+            {
+                "scope": "task",
+                "name": run.task,
+                "cause": "waiting for the model",
+                "until": None,
+                "why": f"no answer since {run.waiting_since}",
+            }
+            for run in silent
+        ),
         *({"scope": "attempt", "name": task, "cause": "parked", "until": None, "why": ""} for task in parked),
     ]
 

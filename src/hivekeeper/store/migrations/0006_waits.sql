@@ -11,3 +11,5 @@ UPDATE repo SET publish_failed_at = (
   SELECT occurred_at FROM event
   WHERE event.kind = 'repo.publish_failed' AND event.subject = repo.name ORDER BY seq DESC LIMIT 1
 );
+
+ALTER TABLE run ADD COLUMN waiting_since TEXT;
