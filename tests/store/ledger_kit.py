@@ -166,7 +166,6 @@ def count_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-<<<<<<< HEAD
 def list_undoing() -> Iterator[str]:
     """Say what takes away everything that migrations after the first have added: new indexes, columns and tables."""
     first, newest = apsw.Connection(""), apsw.Connection("")
@@ -190,27 +189,6 @@ def _names(connection: apsw.Connection, sql: str, value: str) -> list[str]:
 
 
 TO_THE_FIRST_SCHEMA = (*list_undoing(), "PRAGMA user_version = 1")
-=======
-# What takes away everything that migrations after the first have added.
-_ADDED = (
-    "task.details", "repo.details", "convoy.accept", "convoy.opened_at", "attempt.start", "run.rooms",
-    "merge_entry.tier", "merge_entry.failures", "merge_entry.failed_run", "merge_entry.flakes", "merge_entry.resolved",
-    "merge_entry.held", "merge_entry.approved", "repo.paused", "repo.resumptions", "repo.stopped",
-    "run.runner", "run.session", "run.outcome", "run.words", "run.tokens_in", "run.tokens_out", "run.microusd",
-    "run.retry_at", "run.reported_at", "run.kill_cause", "run.waiting_since",
-    "convoy.budget", "repo.pinned", "repo.pinned_files", "attempt.parked_at",
-)  # fmt: skip
-TO_THE_FIRST_SCHEMA = (
-    *(f"DROP INDEX {name}" for name in ("task_branch", "run_unread", "run_paid")),
-    *(f"ALTER TABLE {table} DROP COLUMN {name}" for table, name in (added.split(".") for added in _ADDED)),
-    *(
-        f"DROP TABLE {table}"
-        for table in ("task_prompt", "cursor", "checkpoint", "message", "resolution", "task_runner", "hold", "budget")
-    ),
-    "DROP INDEX event_by_subject",
-    "PRAGMA user_version = 1",
-)
->>>>>>> a8c80db (Take silence of a model for a limit, and hold a runner that cannot start)
 
 
 def tamper(path: Path, *statements: str, **values: str | int) -> None:
