@@ -11,6 +11,8 @@ from hivekeeper.domain.states import ConvoyState, MergeState, TaskState
 from hivekeeper.testing.history import check_history, read_history
 from tests.scenarios.test_queue import Line, list_gates
 
+COMMIT = "git -c user.name=x -c user.email=x commit -q"
+
 
 @pytest.fixture
 def line(tmp_path: Path) -> Iterator[Line]:
@@ -25,7 +27,9 @@ def assert_true(line: Line) -> None:
 
 
 def test_of_two_workers_that_make_the_same_change_both_are_complete_with_one_commit(line: Line) -> None:
-    tasks = [TaskSpec(name, "echo same > same", repo="app", attempts=1) for name in "AB"]
+    tasks = [
+        TaskSpec(name, f"echo same > same; git add same; {COMMIT} -m {name}", repo="app", attempts=1) for name in "AB"
+    ]
     line.submit(*tasks, repos=(line.repository.spec(verify="test -e README"),))
     assert line.finish() is ConvoyState.COMPLETE
     (commit,) = line.commits()
@@ -47,6 +51,19 @@ def test_a_change_that_a_person_made_meanwhile_is_complete_with_their_commit(lin
     assert (line.of("mine").state, line.of("mine").commit_id) == (TaskState.COMPLETE, theirs)
     assert line.entry("mine").state is MergeState.LANDED
     assert line.commits() == []
+    assert_true(line)
+
+
+def test_of_two_tasks_with_the_very_same_commit_each_has_to_pass_its_own_gate(line: Line) -> None:
+    command = (
+        f"echo same > same; git add same; GIT_AUTHOR_DATE=@1700000000 GIT_COMMITTER_DATE=@1700000000 {COMMIT} -m same"
+    )
+    gates = {"GOOD": "grep same same", "BAD": "grep other same"}
+    tasks = [TaskSpec(name, command, repo="app", verify=verify, attempts=1) for name, verify in gates.items()]
+    line.submit(*tasks, repos=(line.repository.spec(),))
+    line.finish()
+    assert line.attempts("GOOD")[0].commit_id == line.attempts("BAD")[0].commit_id
+    assert line.states() == {"GOOD": TaskState.COMPLETE, "BAD": TaskState.FAILED}
     assert_true(line)
 
 

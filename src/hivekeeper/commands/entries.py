@@ -68,12 +68,13 @@ def describe_change(mirror: Mirror, entry: Entry) -> Change:
     """Say what an entry's commit is to say."""
     row, task = entry.row, entry.task
     at = f"@{int(to_seconds(row.queued_at))} +0000"
-    if "remakes" in task.get_details():
+    if remade := task.get_details().get("remakes"):
         before = f"{row.commit_id}^"
         message = mirror.list_subjects(before, row.commit_id, ())
         named = re.findall(r"^Hive-Change: ([0-9a-f]{40})$", message, re.MULTILINE)
         author, landed_as = mirror.find_author(row.commit_id), named[-1] if named else None
-        return Change(row.commit_id, row.resolved, f"{message}\n", author, at, mirror.find_commit(before), landed_as)
+        base = mirror.find_commit(before)
+        return Change(row.commit_id, row.resolved, f"{message}\n", author, at, base, landed_as, remade)
     messages = mirror.list_messages(integration_ref(entry.repo.branch), row.commit_id)
     subject, body = m.describe_work(task.id, task.title or task.command.strip().partition("\n")[0], messages)
     verified = " && ".join(command.replace("\n", "; ") for command in entry.gate.commands) or "no gate"
@@ -91,7 +92,7 @@ def describe_change(mirror: Mirror, entry: Entry) -> Change:
     }
     lines = "\n".join(f"{name}: {value}" for name, value in trailers.items())
     message = "\n\n".join(part for part in (subject, body, lines) if part)
-    return Change(row.commit_id, row.resolved, f"{message}\n", author, at)
+    return Change(row.commit_id, row.resolved, f"{message}\n", author, at, task=task.key)
 
 
 def refuse_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> None:

@@ -22,7 +22,7 @@ class Change:
     """What is to land: `commit` as it was handed in, `resolved` where a conflict of it was settled by a run.
 
     `base` is what it changes where that is not simply where histories part; `landed_as` is the change whose name it
-    bears once it has landed, where that is not its own.
+    bears once it has landed, where that is not its own. `task` is whose it is, as its commit says.
     """
 
     commit: str
@@ -32,6 +32,7 @@ class Change:
     at: str
     base: str | None = None
     landed_as: str | None = None
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def make_candidate(mirror: Mirror, onto: str, change: Change, remembered: Callab
         ours, theirs = _make_sides(mirror, change.base, (onto, change.commit), change.at)
     merged = mirror.merge(ours, theirs)
     adds_nothing = isinstance(merged, Conflict) or merged.tree == before
-    if adds_nothing and (landed := mirror.find_landed(onto, change.landed_as or change.commit)):
+    if adds_nothing and (landed := mirror.find_landed(onto, change.landed_as or change.commit, change.task)):
         # The landing was not seen to its end, or an older ledger was put back: it does not land again.
         return Candidate(landed.parent, landed.commit, mirror.get_tree(landed.commit), tier)
     if isinstance(merged, Conflict):

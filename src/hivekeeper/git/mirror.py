@@ -207,11 +207,14 @@ class Mirror:
         listed = self._git("--literal-pathspecs", "rev-list", "-1", "--first-parent", "--stdin", text=asked)
         return listed.stdout.strip() or None
 
-    def find_landed(self, head: str, change: str) -> LandedCommit | None:
-        """Find the commit in which a change landed, by the trailer it was given; its id is nobody else's."""
-        shown = "--format=%H %P %(trailers:key=Hive-Change,valueonly,separator=)"
+    def find_landed(self, head: str, change: str, task: str) -> LandedCommit | None:
+        """Find the commit in which a task's change landed, by its trailers: two tasks may have made the same commit."""
+        convoy, of_task, of_change = (
+            f"%(trailers:key=Hive-{key},valueonly,separator=)" for key in ("Convoy", "Task", "Change")
+        )
+        shown = f"--format=%H %P {convoy}/{of_task} {of_change}"
         match self._git("log", "-1", shown, "--fixed-strings", f"--grep=Hive-Change: {change}", head).stdout.split():
-            case [commit, parent, found] if found == change:
+            case [commit, parent, whose, found] if (whose, found) == (task, change):
                 return LandedCommit(commit, parent)
             case _:
                 return None
