@@ -73,6 +73,10 @@ class Places:
         """Place what an attempt without a repository left of its outputs."""
         return self.hive / "kept" / f"{task}.{attempt}"
 
+    def session(self, task: str, attempt: int) -> Path:
+        """Place what agent programs wrote down of an attempt's sessions."""
+        return self.hive / "sessions" / f"{task}.{attempt}"
+
     def checkout(self, repo: str, number: int) -> Path:
         """Place a room in which candidates of a repository are verified, one after the other."""
         return self.hive / "checkouts" / f"{repo}.{number}"

@@ -1,8 +1,10 @@
 """Agent programs as they were seen to behave, played by scripts: what they spend, leave behind, and wait for."""
 
+import gzip
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +13,10 @@ from hivekeeper.domain.rows import HoldRow, RunRow
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
 from hivekeeper.runners import PRESETS
+from hivekeeper.sandbox.session_log import LARGEST, keep_logs
 from hivekeeper.store import queries
 from hivekeeper.views.runners import list_hold_needs, list_waits, show_costs
+from hivekeeper.views.session_logs import read_session_logs
 from hivekeeper.views.tasks import show_why
 from tests.scenarios.conftest import Repository, Stage
 
@@ -208,3 +212,31 @@ def test_a_program_that_cannot_start_waits_for_a_person_with_its_last_lines(
     assert "No module named mcp" in need["what"]
     assert need["type"].startswith("hive runner resume agent")
     assert stage.attempts("B") == [], "nobody else tries it meanwhile"
+
+
+def test_the_log_of_a_session_is_kept_when_its_sandbox_is_gone_and_no_link_in_it_is_followed(
+    stage: Stage, repository: Repository, hire: Hire, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text("a key\n")
+    logs = '"$HOME/.claude/projects/here"'
+    write = f"mkdir -p {logs}; echo turn > {logs}/s-1.jsonl; mkfifo {logs}/s-2.jsonl; ln -s {secret} {logs}/s-3.jsonl"
+    link = f"ln -s {tmp_path} $HOME/.claude/projects/there"
+    named = {**DONE, "session_id": "s-1"}
+    hire(agent=f"{write}; {link}; echo x > $HIVE_TASK.txt; {said(TOOL, TOLD, named)}")
+    runner = stage.hive.settings.runners["agent"]
+    stage.hive.settings.runners["agent"] = replace(runner, log="home/.claude/projects/*/s*.jsonl")
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    stage.step_until(lambda: not stage.hive.places.sandbox("work/A", 1).exists())
+    kept = read_session_logs(stage.hive.places, stage.attempts("A")[0], ())
+    assert [(log.name, log.lines) for log in kept] == [("s-1.jsonl", ["turn"])]
+
+
+def test_a_long_log_is_kept_from_its_end_on(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp" / "log").write_bytes(b"a" * 100 + b"b" * LARGEST)
+    keep_logs(str(tmp_path), str(tmp_path / "kept"), ["tmp/log"])
+    packed = tmp_path / "kept" / "log.gz"
+    assert packed.stat().st_size < LARGEST / 100
+    assert gzip.decompress(packed.read_bytes()) == b"b" * LARGEST

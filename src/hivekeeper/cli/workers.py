@@ -19,6 +19,7 @@ from hivekeeper.hive import Records, find_living_holder
 from hivekeeper.runners import is_piece
 from hivekeeper.runs.local import LocalRuns, open_output
 from hivekeeper.store.ledger import read_head
+from hivekeeper.views import session_logs
 from hivekeeper.views import workers as views
 
 worker_app = typer.Typer(no_args_is_help=True, help="Who is at work.")
@@ -57,8 +58,12 @@ def worker_log(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until its run ends.")] = False,
     attempt: Annotated[int | None, typer.Option(help="Which attempt at the task; without it the last.")] = None,
     lines: Annotated[int, typer.Option("-n", min=0, help="How many lines to begin with.")] = 50,
+    session: Annotated[bool, typer.Option("--session", help="Show the program's own log of its session.")] = False,
 ) -> None:
     """Show what a worker's agent says or said."""
+    if session:
+        _print_sessions(who, attempt, lines)
+        return
     hive = read_here()
     with hive.ledger.read() as connection:
         found = views.get_attempt(connection, who, attempt)
@@ -74,6 +79,22 @@ def worker_log(
     with suppress(KeyboardInterrupt), _look(hive) as runs:
         if not _print_output(hive.places.runs, run.id, lines, is_over):
             typer.echo(f"{name} has said nothing{' so far' if run.is_open and not follow else ''}.", err=True)
+
+
+def _print_sessions(who: str, number: int | None, lines: int) -> None:
+    hive = open_here()
+    with hive.ledger.read() as connection:
+        found = views.get_attempt(connection, who, number)
+        patterns = session_logs.list_session_logs(connection, found, hive.settings.runners)
+    logs = session_logs.read_session_logs(hive.places, found, patterns)
+    if not logs:
+        typer.echo(f"No log of {found.task} (attempt {found.number}) is kept: its program writes none here.", err=True)
+    for log in logs:
+        typer.echo(render.clean(f"{log.name}:"), err=True)
+        if log.lines is None:
+            typer.echo(render.clean(f"It is a database, and no text. Open it yourself: {log.place}"), err=True)
+        for line in (log.lines or [])[-lines:] if lines else []:
+            typer.echo(render.clean(line))
 
 
 def _print_output(root: Path, run: str, lines: int, is_over: Callable[[], bool]) -> bool:

@@ -59,7 +59,8 @@ class Runner:
     the hive chooses; where it stands only in `resume`, the program chooses and tells it. `inherit` are names of the
     person's environment (keys), `sign_in` files of their home, copied to the worker's own. `home` are files it finds
     there. `output` names who reads what it says; `configuration` are files of a repository that it obeys, `ignore`
-    those that it leaves there itself, as .gitignore has them: they never land.
+    those that it leaves there itself, as .gitignore has them: they never land. `log` is where in a worker's sandbox it
+    writes its session down.
     """
 
     name: str
@@ -113,6 +114,10 @@ class Runner:
                 return word.partition("=")[2]
         names = (name for name in self.inherit if name.endswith(("_MODEL", "_MODEL_NAME")))
         return next((found for name in names if (found := {**environment, **self.environment}.get(name))), "")
+
+    def find_log(self, session: str | None) -> str:
+        """Say where its log of a session is, as a pattern below a worker's sandbox; nothing where it writes none."""
+        return self.log.replace("{session}", session or "*")
 
     def list_paths(self) -> Iterator[tuple[str, str]]:
         """List the absolute paths that its command and its MCP servers name, each with the key that does."""

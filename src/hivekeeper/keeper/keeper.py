@@ -121,6 +121,7 @@ class Keeper:
             archive_after_s=settings.archive_after_s if settings.patterns.convoys else 0.0,
             reclaim_after_s=settings.reclaim_after_s,
             cleanup=settings.patterns.cleanup,
+            runners=dispatching.runners,
         )
         merging = merger.Settings(
             gate_wall_s=settings.gate_wall_s,

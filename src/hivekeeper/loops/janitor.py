@@ -8,8 +8,8 @@ Rules:
 5. Every ten thousand events the state is put by, so that any moment of the past is quick to see.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hivekeeper.clock import Clock, to_seconds, to_text
 from hivekeeper.commands import convoys as commands
@@ -22,10 +22,11 @@ from hivekeeper.domain.convoy import Outcome, decide_outcome
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RunRow
 from hivekeeper.domain.run import Order
+from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import ConvoyState, RunState
-from hivekeeper.git import orders
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
+from hivekeeper.sandbox import orders
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction, read_head
@@ -44,6 +45,7 @@ class Settings:
     archive_after_s: float = 86400.0
     reclaim_after_s: float = 3600.0
     cleanup: bool = True
+    runners: Mapping[str, Runner] = field(default_factory=dict)
 
 
 _WOKEN_BY = (
@@ -125,7 +127,10 @@ class Janitor:
         number = sum(run.kind == "remove" for run in runs) + 1
         run = attempt_run_id(attempt.task, attempt.number, "remove" if number == 1 else f"remove-{number}")
         sandbox, gate = (place(attempt.task, attempt.number) for place in (self._places.sandbox, self._places.gate))
-        argv = (*orders.remove_directory(sandbox), str(gate))
+        agents = [run for run in runs if run.kind == "agent" and run.runner in self._settings.runners]
+        logs = (self._settings.runners[str(run.runner)].find_log(run.session) for run in agents)
+        kept = self._places.session(attempt.task, attempt.number)
+        argv = orders.remove_sandbox(sandbox, gate, kept, tuple(dict.fromkeys(filter(None, logs))))
         order = Order(run, "remove", argv, str(self._places.root), {}, {"wall_s": 600.0, "grace_s": 5.0})
         intend_run(tx, order, boot_id=self._boot_id, task=attempt.task, attempt=attempt.number)
 

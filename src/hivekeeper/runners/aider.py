@@ -25,7 +25,7 @@ RUNNER = Runner(
     ),
     sign_in=("~/.aider.conf.yml",),
     output="aider",
-    log=".aider.chat.history.md",
+    log="work/.aider.chat.history.md",
     configuration=(".aider.conf.yml", ".aider.model.settings.yml", ".env"),
     ignore=("/.aider.chat.history.md", "/.aider.input.history", "/.aider.llm.history", "/.aider.tags.cache.v*/"),
 )

@@ -31,7 +31,7 @@ RUNNER = Runner(
     output="claude",
     reach=Reach.INTERRUPT,
     mcp=Mcp(McpBy.FILE, "--mcp-config {file} --strict-mcp-config", ".hive-mcp.json", '{"mcpServers": {servers}}'),
-    log=".claude/projects/*/{session}.jsonl",
+    log="home/.claude/projects/*/{session}.jsonl",
     configuration=(".claude/*", ".mcp.json"),
 )
 _MOST_KNOWN = 256  # messages at the same time; no more than its workers of its own

@@ -18,7 +18,7 @@ RUNNER = Runner(
     output="codex",
     reach=Reach.INTERRUPT,
     mcp=Mcp(McpBy.FLAG, "-c mcp_servers.{name}.command={command} -c mcp_servers.{name}.args={args}"),
-    log=".codex/sessions/*/*/*/rollout-*-{session}.jsonl",
+    log="home/.codex/sessions/*/*/*/rollout-*-{session}.jsonl",
     configuration=(".codex/*",),
 )
 _DEEDS = ("command_execution", "file_change", "mcp_tool_call", "web_search")

@@ -21,7 +21,7 @@ RUNNER = Runner(
     output="copilot",
     reach=Reach.INTERRUPT,
     mcp=Mcp(McpBy.FILE, "", ".copilot/mcp-config.json", '{"mcpServers": {servers}}'),
-    log=".copilot/session-state/{session}/events.jsonl",
+    log="home/.copilot/session-state/{session}/events.jsonl",
     configuration=(".github/copilot-instructions.md", ".github/agents/*"),
 )
 

@@ -22,7 +22,7 @@ RUNNER = Runner(
     output="gemini",
     reach=Reach.INTERRUPT,
     mcp=Mcp(McpBy.FILE, "", ".hive-mcp.json", '{"mcpServers": {servers}}'),
-    log=".gemini/tmp/*/chats/session-*.jsonl",
+    log="home/.gemini/tmp/*/chats/session-*.jsonl",
     configuration=(".gemini/*",),
 )
 _RETRIES = re.compile(r"Attempt \d+ failed(?: with status (\d{3})\b)?[.:]?")

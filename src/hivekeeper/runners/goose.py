@@ -23,7 +23,7 @@ RUNNER = Runner(
     output="goose",
     reach=Reach.INTERRUPT,
     mcp=Mcp(McpBy.FLAG, "--with-extension {name}:{line}"),
-    log=".local/share/goose/sessions/sessions.db",
+    log="home/.local/share/goose/sessions/sessions.db*",
     configuration=(".goosehints", ".goose/*"),
 )
 _ERRORS = ("Ran into this error", "Network error:", "Error: Ran into this error")

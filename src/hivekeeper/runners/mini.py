@@ -25,6 +25,7 @@ RUNNER = Runner(
     inherit=("OPENAI_API_KEY", "OPENAI_API_BASE", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MSWEA_MODEL_NAME"),
     sign_in=("~/.config/mini-swe-agent/.env",),
     output="mini",
+    log="tmp/trajectory.json",
 )
 _RETRIES = re.compile(r"Retrying .{0,300}?raised (\w{1,100}.{0,300})")
 _ERROR = re.compile(r"\wError\b")

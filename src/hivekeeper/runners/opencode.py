@@ -22,7 +22,7 @@ RUNNER = Runner(
     output="opencode",
     reach=Reach.INTERRUPT,
     mcp=Mcp(McpBy.NONE),
-    log=".local/share/opencode/opencode.db",
+    log="home/.local/share/opencode/opencode.db*",
     configuration=("opencode.json", "opencode.jsonc", ".opencode/*"),
 )
 

@@ -17,7 +17,7 @@ RUNNER = Runner(
     sign_in=("~/.pi/agent/auth.json", "~/.pi/agent/models.json", "~/.pi/agent/settings.json"),
     output="pi",
     reach=Reach.INTERRUPT,
-    log=".pi/agent/sessions/*/*_{session}.jsonl",
+    log="home/.pi/agent/sessions/*/*_{session}.jsonl",
     configuration=(".pi/*",),
 )
 

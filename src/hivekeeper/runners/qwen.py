@@ -17,7 +17,7 @@ RUNNER = Runner(
     output="qwen",
     reach=Reach.INTERRUPT,
     mcp=Mcp(McpBy.FILE, "--mcp-config {file}", ".hive-mcp.json", '{"mcpServers": {servers}}'),
-    log=".qwen/projects/*/chats/{session}.jsonl",
+    log="home/.qwen/projects/*/chats/{session}.jsonl",
     configuration=(".qwen/*",),
 )
 

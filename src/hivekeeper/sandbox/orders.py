@@ -1,9 +1,12 @@
 """Rooms of tasks without a repository, each effect an argv for a run."""
 
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 _COLLECT = Path(__file__).parent / "collect.py"
+_SESSION_LOG = Path(__file__).parent / "session_log.py"
 
 
 def make_room(room: Path) -> tuple[str, ...]:
@@ -15,3 +18,12 @@ def make_room(room: Path) -> tuple[str, ...]:
 def collect_outputs(work: Path, kept: Path, target: Path | None, outputs: tuple[str, ...]) -> tuple[str, ...]:
     """Bring what was promised to where it belongs, whole or not at all; without a target only keep what there is."""
     return (sys.executable, "-I", "-S", str(_COLLECT), str(work), str(kept), str(target or ""), *outputs)
+
+
+def remove_sandbox(sandbox: Path, gate: Path, kept: Path, logs: Sequence[str]) -> tuple[str, ...]:
+    """Remove a worker's room, whatever it has made of its permissions, and first keep what its program wrote down."""
+    keep = [sys.executable, "-I", "-S", str(_SESSION_LOG), str(sandbox), str(kept), *logs]
+    script = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@" 2>/dev/null; rm -rf -- "$@"; }'
+    # A log that cannot be kept is no reason to fill the disk.
+    first = f"{shlex.join(keep)} || :\n" if logs else ""
+    return ("sh", "-c", first + script, "sh", str(sandbox), str(gate))
