@@ -23,6 +23,7 @@ SOAK = float(os.environ.get("HIVE_SOAK") or 0)  # hours
 TIMES = SOAK * 3600 * (os.cpu_count() or 1) / sum(SECONDS.values()) if SOAK else 1.0
 TALLY: Counter[str] = Counter()
 LINES: list[str] = []
+CPU_MS: Counter[str] = Counter()  # what each folder of tests has used, with every process it has waited for
 
 
 def choose_seed(wish: str) -> int:

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from tests.budget import LINES, SEED, TALLY
+from tests.budget import CPU_MS, LINES, SEED, TALLY, read_cpu_s
 
 # How long an example takes says something about the machine, nothing about the property.
 settings.register_profile("hive", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -110,14 +110,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Dealer:  # n
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let those that are alone wait for all others, before their time limit begins to run."""
     if not hasattr(item.config, "workerinput"):  # nobody else is at work
-        return (yield)
+        with counting(item):
+            return (yield)
     door = os.open(Path(item.config.getoption("basetemp")).parent, os.O_RDONLY)  # which all of this run have in common
     try:
         fcntl.flock(door, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
-        return (yield)
+        with counting(item):
+            return (yield)
     finally:
         fcntl.flock(door, fcntl.LOCK_UN)  # whatever was forked meanwhile has the door open too
         os.close(door)
+
+
+@contextmanager
+def counting(item: pytest.Item) -> Iterator[None]:
+    """Count the CPU seconds of a test for its tier."""
+    before = read_cpu_s()
+    yield
+    CPU_MS[name_file(item).partition("/")[0]] += round(1000 * (read_cpu_s() - before))
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +153,7 @@ def list_open() -> dict[str, str]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand what was counted here to the process that tells it."""
     if (output := getattr(session.config, "workeroutput", None)) is not None:
-        output.update(tally=dict(TALLY), lines=LINES)
+        output.update(tally=dict(TALLY), lines=LINES, cpu_ms=dict(CPU_MS))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -152,6 +162,7 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a process of pytes
     output = getattr(node, "workeroutput", {})  # one that died has none
     TALLY.update(output.get("tally", {}))
     LINES.extend(output.get("lines", ()))
+    CPU_MS.update(output.get("cpu_ms", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -163,7 +174,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             tiers.setdefault(tier, Counter())[outcome] += 1
     for tier, counts in sorted(tiers.items()):
         told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
-        terminalreporter.write_line(f"{tier:<14}{told}")
+        terminalreporter.write_line(f"{tier:<14}{CPU_MS[tier] / 1000:>7.0f} CPU-s   {told}")
     for line in LINES:
         terminalreporter.write_line(line)
     for what, count in TALLY.items():

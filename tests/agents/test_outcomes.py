@@ -17,6 +17,7 @@ from hivekeeper.runners import PRESETS, make_reader
 from hivekeeper.runners.reading import Lines
 from tests.agents.conftest import need
 from tests.agents.stage import CREATE, DO_IT, PROGRAMS, Step, fail_first, fail_with, make_environment
+from tests.budget import SEED, SOAK
 from tests.fakemodel.server import FakeModel
 
 AT_ONCE = 6
@@ -34,7 +35,12 @@ class Case:
     rules: list[Step]
     is_: Outcome
     within_s: float = 120.0
-    but: dict[str, Outcome] | None = None
+    but: dict[str, Outcome | tuple[Outcome, ...]] | None = None
+
+    def list_right(self, program: str) -> tuple[Outcome, ...]:
+        """List what it may be for a program: where the moment decides, either, each with or without its commit."""
+        right = (self.but or {}).get(program, self.is_)
+        return right if isinstance(right, tuple) else (right,)
 
 
 def after(first: Step) -> list[Step]:
@@ -62,7 +68,8 @@ CASES = {
     "529 always": Case(fail_with("529"), FAILED, 45.0),
     "context": Case(fail_with("context"), CONTEXT),
     "reset always": Case(fail_with("reset"), FAILED, 45.0),
-    "cut once": Case([fail_first(1, "cut")], DONE, 120.0, {"goose": FAILED, "gemini": FAILED}),
+    # Gemini tries again if it sees the end of the answer before it has read the beginning.
+    "cut once": Case([fail_first(1, "cut")], DONE, 120.0, {"goose": FAILED, "gemini": (FAILED, DONE)}),
     "hang": Case(fail_with("hang"), KILLED, SOON),
     "stall": Case(fail_with("stall"), KILLED, SOON),
     "empty": Case(fail_with("empty"), EMPTY),
@@ -81,18 +88,24 @@ CASES = {
 NOBODY = "nothing listens"
 
 
+def choose_cases(program: str) -> list[str]:
+    """Share the cases among the programs: which one tries which rotates with the commit; a soak tries all with all."""
+    place, names = list(PROGRAMS).index(program), list(CASES)
+    return [name for at, name in enumerate(names) if SOAK or name == "ok" or (at + SEED) % len(PROGRAMS) == place]
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_whatever_the_service_does_its_end_is_told_right(program: str) -> None:
     need(program)
     with ThreadPoolExecutor(AT_ONCE) as several:
-        tried = {name: several.submit(try_case, PRESETS[program], case) for name, case in CASES.items()}
+        tried = {name: several.submit(try_case, PRESETS[program], CASES[name]) for name in choose_cases(program)}
         tried[NOBODY] = several.submit(try_case, PRESETS[program], Case([], FAILED, 45.0), nobody=True)
     wrong = []
     for name, future in tried.items():
         report, status, has_commit = future.result()
         case = CASES.get(name, Case([], FAILED))
-        if report.outcome is not (case.but or {}).get(program, case.is_):
+        if report.outcome not in case.list_right(program):
             wrong.append(f"{name}: {report.outcome} (exit code {status}): {report.words[:200]}")
         if has_commit != (report.outcome is DONE and name != ENDLESS):
             wrong.append(f"{name}: {report.outcome}, and the commit is {'there' if has_commit else 'not there'}")
