@@ -5,6 +5,7 @@ events from every situation; here whole sequences run over real tables, and `app
 every edge.
 """
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -35,6 +36,7 @@ from hivekeeper.errors import IllegalTransitionError
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import apply_changes
 from hivekeeper.store.sqlite import in_memory
+from tests.budget import SEED
 from tests.property.budget import PATIENCE, tries
 
 pytestmark = PATIENCE
@@ -75,7 +77,7 @@ EDGES = [
     for source, target in product(machine, repeat=2)
     if sources_of(target)
 ]
-WALKED: set[tuple[str, str, str]] = set()
+MOST_SITUATIONS = 2000
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +181,8 @@ def attempt(connection: Connection, body: Body, number: int) -> bool:
 
 
 def bodies_of_an_attempt(number: int) -> list[Body]:
-    attempts = ("attempt.failed", "attempt.unknown", "attempt.cancelled", "attempt.swept", "merge.landing",
+    attempts = ("attempt.failed", "attempt.unknown", "attempt.cancelled", "attempt.swept", "attempt.parked",
+                "attempt.resumed", "merge.landing",
                 "merge.requeued", "merge.rejected", "merge.withdrawn")  # fmt: skip
     more = {"attempt.failed": [{"final": True}, {"final": False}]}
     return [
@@ -249,15 +252,33 @@ def test_whatever_sequence_of_events_is_taken_every_row_moves_along_its_table(bo
             for row, state in after.items():
                 source, machine = before.get(row, state), TABLES[row[0]][0]
                 assert source == state or may_move(machine(source), machine(state)), (body, row, source, state)
-                WALKED.add((row[0], source, state))
             before = after
 
 
-def test_the_sequences_have_walked_nearly_every_edge() -> None:
-    """Runs after the sequences above; those that stand still prove nothing."""
-    if not WALKED:
-        pytest.skip("the sequences were not run")
-    listed = {(table, source.value, target.value)
-              for table, source, target in EDGES if may_move(source, target)}  # fmt: skip
-    # Which sequences there are changes with every line of code: a few edges may be out of luck.
-    assert len(missing := sorted(listed - WALKED)) <= len(listed) // 3, missing
+def test_every_edge_that_is_listed_is_walked_by_some_event() -> None:
+    """An edge along which no event leads is a state nobody comes to, or an event that nobody made."""
+    listed = {(table, source.value, target.value) for table, source, target in EDGES if may_move(source, target)}
+    walked, chance = set[tuple[str, str, str]](), random.Random(SEED)  # noqa: S311 - a choice, not a secret
+    with in_memory() as connection:
+        connection.run("PRAGMA defer_foreign_keys = ON")
+        for _ in range(MOST_SITUATIONS):
+            if not (missing := sorted(listed - walked)):
+                return
+            table, source, _ = chance.choice(missing)
+            with undone(connection):
+                for other, (machine, _, values) in TABLES.items():
+                    if other == table or chance.random() < 0.7:  # a row that is not there yet can be made by an event
+                        state = machine(source) if other == table else chance.choice(list(machine))
+                        put(connection, other, state.value, values(state))
+                walked |= list_moves(connection)
+    assert sorted(listed - walked) == []
+
+
+def list_moves(connection: Connection) -> set[tuple[str, str, str]]:
+    """Try every event in a situation; list the edges along which they lead."""
+    before, moves = states_of(connection), set()
+    for body in ABOUT_THEM:
+        with undone(connection):
+            if attempt(connection, body, 1):
+                moves |= {(row[0], before[row], state) for row, state in states_of(connection).items() if row in before}
+    return moves

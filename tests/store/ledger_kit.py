@@ -166,6 +166,14 @@ def count_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+# Whatever the seed, random histories come to these: work that goes well, is given up, cancelled, merged, kept and put
+# away. That every kind of event is shown is asked in test_replay.py, of histories that are written down.
+COMMON_KINDS = {
+    "convoy.submitted", "convoy.archived", "task.dispatched", "task.completed", "task.cancelled", "run.intended",
+    "run.started", "run.exited", "run.lost", "merge.verifying", "merge.landed", "repo.published", "lease.taken",
+}  # fmt: skip
+
+
 def list_undoing() -> Iterator[str]:
     """Say what takes away everything that migrations after the first have added: new indexes, columns and tables."""
     first, newest = apsw.Connection(""), apsw.Connection("")

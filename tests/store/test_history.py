@@ -33,6 +33,7 @@ from hivekeeper.store.replay import (
 )
 from hivekeeper.views.history import get_seq, list_cursors, show_convoy_at, show_difference, show_status_at
 from hivekeeper.views.status import show_status
+from tests.needs import need
 from tests.store.ledger_kit import BOOT, TO_THE_FIRST_SCHEMA, Dump, dump, dump_all, dump_tables, tamper
 from tests.store.ledger_situations import build_situations
 from tests.store.ledger_world import World
@@ -181,8 +182,7 @@ TestPasts.settings = settings(max_examples=20, stateful_step_count=60, derandomi
 
 def test_random_pasts_hold_what_makes_them_hard() -> None:
     """Runs after the histories above."""
-    if not any(SEEN.values()):
-        pytest.skip("the histories were not run")
+    need(any(SEEN.values()), "the histories above were not run")
     assert all(SEEN.values()), SEEN
 
 

@@ -26,7 +26,8 @@ from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events
 from hivekeeper.store.replay import rebuilt
-from tests.store.ledger_kit import BOOT, assert_whole, dump, dump_all, dump_tables, rebuild, seize
+from tests.needs import need
+from tests.store.ledger_kit import BOOT, COMMON_KINDS, assert_whole, dump, dump_all, dump_tables, rebuild, seize
 from tests.store.ledger_situations import CLAIM, bring_task, build_situations
 from tests.store.ledger_world import World
 
@@ -364,19 +365,10 @@ TestReplay = pytest.mark.timeout(600)(TestReplay)  # many, on a machine that oth
 TestReplay.settings = settings(max_examples=80, stateful_step_count=60, derandomize=True)
 
 
-# Whatever the seed, these must come about: work that goes well, is given up, cancelled, merged, kept and put away.
-# That every kind of event is shown somewhere is asked below, of histories that are written down.
-COMMON = {
-    "convoy.submitted", "convoy.archived", "task.dispatched", "task.completed", "task.cancelled", "run.intended",
-    "run.started", "run.exited", "run.lost", "merge.verifying", "merge.landed", "repo.published", "lease.taken",
-}  # fmt: skip
-
-
 def test_random_histories_come_to_every_common_end() -> None:
     """Runs after the histories above; guards against a machine that finds nothing to do."""
-    if not KINDS:
-        pytest.skip("the histories were not run")
-    assert sorted(COMMON - KINDS) == []
+    need(KINDS, "the histories above were not run")
+    assert sorted(COMMON_KINDS - KINDS) == []
 
 
 def write_the_rest(world: World) -> None:
