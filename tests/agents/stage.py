@@ -14,11 +14,14 @@ from typing import Any
 
 import yaml
 
+from tests.budget import SEED, SOAK
 from tests.fakemodel.server import FakeModel, Script
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build" / "agents" / "node_modules"
 PROGRAMS = ("goose", "codex", "gemini", "pi")
+# What takes long is tried with one of them, another with every commit; a soak tries it with all.
+ROTATING = PROGRAMS if SOAK else (PROGRAMS[SEED % len(PROGRAMS)],)
 DEADLINE_S = 300.0
 
 Step = dict[str, Any]

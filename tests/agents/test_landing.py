@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.agents.conftest import need
-from tests.agents.stage import CREATE, DO_IT, PROGRAMS, Stage, Step, fail_first
+from tests.agents.stage import CREATE, DO_IT, PROGRAMS, ROTATING, Stage, Step, fail_first
 
 MakeStage = Callable[..., Stage]
 pytestmark = pytest.mark.timeout(900)
@@ -34,7 +34,7 @@ def test_it_edits_commits_and_lands_and_what_it_used_is_counted(set_stage: MakeS
         assert sum(row["tokens_in"] for row in costs[f"by_{way}"]) == costs["tokens_in"], way
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", ROTATING)
 def test_a_rate_limit_parks_it_and_the_same_session_goes_on_in_the_same_place(
     set_stage: MakeStage, program: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_conversation_that_grew_too_long_is_followed_by_a_fresh_one_that_knows
     assert "a.txt" in asked
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", ROTATING)
 def test_a_message_reaches_a_session_under_way(set_stage: MakeStage, program: str) -> None:
     need(program)
     # No call twice: gemini would stop by itself.

@@ -138,7 +138,7 @@ class Killer:
         there = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
         wrong += [f"lost: {branch}" for branch in BRANCHES if f"{branch}.txt" not in there]
         wrong += [f"{key} is {state}" for key, state in self.stage.list_states().items() if state != "COMPLETE"]
-        assert not wrong, "\n".join([self.stage.show(), *wrong])
+        assert not wrong, "\n".join([*wrong, "", self.stage.show()])
 
     def _do(self, job: Callable[[], None]) -> None:
         pid, deadline = self._fork(job), time.monotonic() + PATIENCE_S
@@ -147,7 +147,7 @@ class Killer:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(0.002)  # real time: another process ends
         words = self.words.read_text() if self.words.exists() else f"it ended with {found[1]}"
-        assert found[1] == 0, words[-20_000:] if self.words.exists() else f"{words}\n{self.stage.show()}"
+        assert found[1] == 0, words if self.words.exists() else f"{words}\n{self.stage.show()}"
 
     def _fork(self, job: Callable[[], None]) -> int:
         self.words.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ def test_keepers_killed_at_random_moments_lose_nothing_and_land_nothing_twice() 
         verdict = player.ask(f"{KILLS} {SEED}")
     finally:
         player.close()
-    assert verdict["wrong"] == []
+    assert not verdict["wrong"], "\n".join(verdict["wrong"])  # in full: pytest would cut a list in the middle
     assert verdict["kills"] == KILLS
     TALLY["random kills"] += verdict["kills"]
     LINES.append(f"  random kills: {verdict['kills']} while {12 * verdict['worlds']} branches landed, seed {SEED}")

@@ -31,7 +31,7 @@ from tests.power.tree import load_tree
 BEFORE = "the-boot-before-the-power-cut"
 # Without any sync there are as many states as pairs of operations; of those in flight the newest few are dropped.
 MOST_DROPPED = None if SOAK else 12
-# Where the ledger itself is being made: before that is acknowledged it may be refused, and is made again.
+# Where the ledger itself is being made: before that is acknowledged it may be refused, and can be made again.
 UNMADE = ("create",)
 
 
@@ -124,11 +124,20 @@ class PowerSlot(Slot):
         return wrong
 
     def _look(self, *, promised: bool = True) -> list[str]:
-        """Judge the state as it is found, before anybody recovers it; a ledger nobody was told of may be half made."""
+        """Judge the state as it is found, before anybody recovers it.
+
+        A ledger that nobody was told of may be half made. Whoever makes it then gets a whole one.
+        """
         try:
             return [str(violation) for violation in check_history(self.stage.read_history(settled=False))]
         except HiveError as error:
-            return [f"the ledger is refused: {error}"] if promised or self.stage.list_said() else []
+            if promised or self.stage.list_said():
+                return [f"the ledger is refused: {error}"]
+        return self._judge(self._make_again)
+
+    def _make_again(self) -> list[str]:
+        self.stage.make_hive()
+        return [str(violation) for violation in check_history(self.stage.read_history(settled=False))]
 
 
 def play_one(slot: PowerSlot, text: str) -> int:
