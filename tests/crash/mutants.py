@@ -97,7 +97,8 @@ def claim_without_excluding() -> None:
     assert mutated != source
     copy = Path(tempfile.mkdtemp(prefix="hive-mutant-")) / "wrapper.py"
     copy.write_text(mutated)
-    shutil.copy(Path(wrapper.__file__).with_name("nursery.py"), copy.with_name("nursery.py"))
+    for beside in ("nursery.py", "disk.py"):
+        shutil.copy(Path(wrapper.__file__).with_name(beside), copy.with_name(beside))
     atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)
     wrapper.__file__ = str(copy)
     executor_start = executor.Executor._start  # noqa: SLF001
@@ -227,7 +228,7 @@ def publish_nothing() -> None:
 
 def keep_nothing() -> None:
     """Believe that a snapshot was kept because its run ended well."""
-    orders.snapshot_attempt = lambda *_arguments: ("true",)
+    orders.snapshot_attempt = lambda *_arguments: orders.Enclosed(("true",), (), ())
 
 
 def commit_every_event() -> None:

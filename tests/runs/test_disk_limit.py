@@ -4,6 +4,8 @@ A file that is deleted while open is found by no walk; a limit on the size of ea
 starts, bounds it, and any file that would outgrow the limit between two looks.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,20 @@ def test_files_that_come_and_go_while_they_are_looked_at_harm_nobody(bench: Benc
     script = f"for n in 1 2 3; do ({churn}) & done; {SOME_LOOKS}; exit 3"
     ended = finish(bench, room, script)
     assert (ended.ending.status, ended.ending.ended_by) == (3, "exit")
+
+
+def test_nothing_is_hidden_by_lying_deep(bench: Bench, room: Path) -> None:
+    script = """
+import itertools, os
+for _ in range(2500):
+    os.mkdir("d")
+    os.chdir("d")
+for number in itertools.count():
+    with open(str(number), "wb") as file:
+        file.write(bytes(1 << 20))
+"""
+    # Twice of what the directories take themselves, and less than the files do soon.
+    order = bench.order("r", (sys.executable, "-c", script), None, room, disk_bytes=20 << 20, wall_s=30.0)
+    bench.runs.start(order)
+    assert bench.wait_ended("r").ending.ended_by == "disk"
+    subprocess.run(("rm", "-rf", str(room)), check=True)  # Python cannot remove what is so deep

@@ -5,6 +5,8 @@ import os
 import stat
 import subprocess
 import sys
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from hivekeeper.commands.runs import kill_worker
 from hivekeeper.domain.plan import Limits, RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, RunState
+from hivekeeper.git import rest
 from hivekeeper.git.mirror import list_refs
 from hivekeeper.git.orders import LARGEST_REST
 from hivekeeper.hive import open_hive
@@ -153,6 +156,32 @@ def test_more_than_the_cap_is_named_and_the_rest_is_kept(story: Story) -> None:
     assert story.files()["small"] == "s\n"
     assert not (story.out / "big").exists()
     assert said["not_kept"] == [f"big ({LARGEST_REST + 1:,} bytes)"]
+
+
+def test_a_tree_of_any_depth_is_kept_or_named(story: Story) -> None:
+    story.repository.commit({".gitignore": "build/\n"}, "ignore")
+    deep = "(cd {}; for i in $(seq {}); do mkdir d; cd d; done; echo leaf > leaf)"
+    said = story.end(f"mkdir build deeper; {deep.format('build', 1100)}; {deep.format('deeper', 3000)}; echo x > x")
+    found = subprocess.run(("find", story.out, "-name", "leaf", "-printf", "%d"), capture_output=True, check=True)
+    assert (found.stdout, story.out.joinpath("x").read_text()) == (b"1102", "x\n")
+    assert [name.startswith("deeper/d/d/d/") for name in said["not_kept"]] == [True]
+    # Python cannot remove what is so deep.
+    subprocess.run(("rm", "-rf", story.out, story.stage.hive.places.hive / "sandboxes"), check=True)
+
+
+def test_a_directory_of_too_many_files_is_named(tmp_path: Path) -> None:
+    (tmp_path / "top" / "cache").mkdir(parents=True)
+    for number in range(2000):
+        (tmp_path / "top" / "cache" / str(number)).touch()
+    (tmp_path / "listed").write_bytes(b"cache/\0")
+    argv = ("pack", tmp_path / "top", tmp_path / "listed", tmp_path / "tar", "1000000")
+    done = subprocess.run((sys.executable, "-I", rest.__file__, *argv), capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("not kept: cache (over ")
+    argv = (*argv[:-1], "2000000")
+    done = subprocess.run((sys.executable, "-I", rest.__file__, *argv), capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    with tarfile.open(tmp_path / "tar") as tar:
+        assert len(tar.getnames()) == 2001
 
 
 def test_what_setup_makes_again_is_neither_kept_nor_named(story: Story) -> None:

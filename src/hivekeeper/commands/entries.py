@@ -178,7 +178,7 @@ def tell_hotfix(tx: Transaction, places: Places, entry: Entry, changed: Sequence
 def _list_touched(places: Places, entry: Entry, work: Path, changed: Sequence[str]) -> list[str]:
     """List the paths of a hotfix that a worker has changed: its file is not as it was before the hotfix."""
     mirror = Mirror(places.mirror(entry.repo.name))
-    return [path for path in changed if mirror.hash_file(work / path) != mirror.find_object(f"{entry.row.base}:{path}")]
+    return [path for path in changed if mirror.hash_file(work, path) != mirror.find_object(f"{entry.row.base}:{path}")]
 
 
 def describe_conflict(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt: str, ours: str) -> str:

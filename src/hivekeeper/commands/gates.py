@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.commands.sessions import order_session
-from hivekeeper.commands.work import make_environment, make_rooms
+from hivekeeper.commands.work import enclose, make_environment, make_rooms
 from hivekeeper.domain.gate import Gate
 from hivekeeper.domain.merge import IntendRun, find_regeneration
 from hivekeeper.domain.names import attempt_run_id, gate_run_id
@@ -49,7 +49,8 @@ def intend_verification(
             argv = orders.check_out_again(places.mirror(repo.name), commit, room, boot_id, cache)
             order = Order(run, kind, argv, str(places.root), {**orders.FLEETING_ENVIRONMENT, **kept}, ours)
         case "stash":
-            order = Order(run, kind, orders.keep_setup(room, places.cache(repo.name)), str(places.root), kept, ours)
+            order = Order(run, kind, (), str(places.root), kept, ours)
+            order = enclose(places, order, room, orders.keep_setup(room, places.cache(repo.name)), repo.name)
         case "setup":
             argv = make_shell_argv(f'[ -e "$HIVE_READY" ] || {{\n{repo.setup}\n}}')
             environment = make_environment(places, room, HIVE_READY=str(room / "ready"))
@@ -108,8 +109,10 @@ def intend_settling(tx: Transaction, places: Places, settling: Settling, step: I
             order = Order(run, step.kind, argv, root, {**orders.FLEETING_ENVIRONMENT, **noted}, limits)
         case "settle":
             ref = resolved_ref(entry, step.number)
-            argv = orders.settle_conflict(mirror, room, ref, settling.tree, settling.ours, entry.commit_id)
-            order = Order(run, step.kind, argv, root, {**orders.CLEAN_ENVIRONMENT, **noted}, limits)
+            sides = (settling.ours, entry.commit_id)
+            settle = orders.settle_conflict(mirror, places.public(repo.name), room, ref, settling.tree, *sides)
+            order = Order(run, step.kind, (), root, {**orders.CLEAN_ENVIRONMENT, **noted}, limits)
+            order = enclose(places, order, room, settle, repo.name)
         case _:
             environment = make_environment(places, room, HIVE_PROMPT=settling.prompt, **noted)
             rooms = make_rooms(places, room, *([settling.prompt] if settling.prompt else []))

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hivekeeper.commands.runs import intend_run
@@ -57,9 +57,10 @@ def intend_step(tx: Transaction, places: Places, work: Work, step: Intend, *, bo
     elif step.kind == "setup":
         order = _order_setup(places, work, run)
     else:
-        argv, environment = _order_ours(places, work, step, boot_id)
+        command, environment = _order_ours(places, work, step, boot_id)
         limits: dict[str, float | int | None] = {"wall_s": INFRASTRUCTURE_WALL_S, "grace_s": 5.0}
-        order = Order(run, step.kind, argv, str(places.root), environment, limits)
+        order = Order(run, step.kind, (), str(places.root), environment, limits)
+        order = enclose(places, order, places.sandbox(task.key, attempt), command, str(task.repo))
     intend_run(tx, order, boot_id=boot_id, task=task.key, attempt=attempt, repo=task.repo)
 
 
@@ -82,6 +83,15 @@ def make_rooms(places: Places, room: Path | None, *read: str) -> dict[str, list[
         return {"write": [str(places.root)], "read": [settings, *read], "hide": [str(places.hive)], "own": []}
     write = [str(room / name) for name in ("work", "home", "tmp")]
     return {"write": write, "read": list(read), "hide": [str(places.hive)], "own": [str(room)]}
+
+
+def enclose(places: Places, order: Order, room: Path, command: orders.Argv | orders.Enclosed, repo: str) -> Order:
+    """Give an order its command; the part that reads a worker's tree is enclosed, with that tree and what it writes."""
+    if not isinstance(command, orders.Enclosed):
+        return replace(order, argv=command)
+    rooms = make_rooms(places, room, str(room / "work"), str(places.public(repo)))
+    rooms |= {"write": [*map(str, command.write)], "own": [], "outside": [str(len(command.outside))]}
+    return replace(order, argv=(*command.outside, *command.inside), rooms=rooms)
 
 
 def make_environment(places: Places, room: Path | None, **more: str) -> dict[str, str]:
@@ -124,7 +134,9 @@ def _order_setup(places: Places, work: Work, run: str) -> Order:
     return Order(run, "setup", argv, str(room / "work"), environment, limits, rooms)
 
 
-def _order_ours(places: Places, work: Work, step: Intend, boot_id: str) -> tuple[tuple[str, ...], dict[str, str]]:
+def _order_ours(
+    places: Places, work: Work, step: Intend, boot_id: str
+) -> tuple[orders.Argv | orders.Enclosed, dict[str, str]]:
     """Say what a run of the hive's own is: a script, and its environment."""
     task, number, repo = work.task, work.attempt.number, work.repo
     room, lasting = places.sandbox(task.key, number), dict(orders.CLEAN_ENVIRONMENT)
@@ -133,26 +145,26 @@ def _order_ours(places: Places, work: Work, step: Intend, boot_id: str) -> tuple
             return make_room(room), {}
         target = places.root if work.agent is not None and work.agent.ended_well else None
         return collect_outputs(room / "work", places.kept(task.key, number), target, task.outputs), {}
-    mirror = places.mirror(repo.name)
+    mirror, public = places.mirror(repo.name), places.public(repo.name)
     ignored = {"HIVE_EXCLUDE": "\n".join(work.ignore)} if work.ignore else {}
     kept = {"HIVE_SETUP": repo.setup or "", "HIVE_KEEP": "\n".join(repo.keep), "HIVE_LOCK": "\n".join(repo.lock)}
     match step.kind:
         case "sandbox":
             cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
             pool, start = f"{places.pool(repo.name)}.{boot_id[:8]}", work.attempt.start or ""
-            argv = orders.make_sandbox(room, places.public(repo.name), repo.branch, pool, mirror, start, cache)
+            argv = orders.make_sandbox(room, public, repo.branch, pool, mirror, start, cache)
             return argv, {**orders.FLEETING_ENVIRONMENT, **kept, **ignored}
         case "stash":
             return orders.keep_setup(room, places.cache(repo.name)), kept
         case "save":
             ref = orders.save_ref(task.key, number, step.number)
-            return orders.save_attempt(mirror, room, ref, repo.backup, repo.keep), lasting | ignored
+            return orders.save_attempt(mirror, public, room, ref, repo.backup, repo.keep), lasting | ignored
         case "backup":
             ref = orders.attempt_ref(task.key, number)
             return orders.push_backup(mirror, str(repo.backup), ref), lasting
         case _:
             ref, rest = orders.attempt_ref(task.key, number), orders.rest_ref(task.key, number)
-            return orders.snapshot_attempt(mirror, room, ref, rest, repo.keep), lasting | ignored
+            return orders.snapshot_attempt(mirror, public, room, ref, rest, repo.keep), lasting | ignored
 
 
 def _room(places: Places, work: Work) -> Path | None:

@@ -8,6 +8,7 @@ import os
 import posixpath
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
@@ -274,10 +275,12 @@ class Mirror:
         said = self._git("log", "--reverse", "--no-merges", "--max-count=20", "--format=%B%x00", f"{old}..{new}", "--")
         return [message.strip() for message in said.stdout.split("\0") if message.strip()]
 
-    def hash_file(self, path: Path) -> str | None:
-        """Tell how git would name a file's content; a worker's files are read as they are, and never followed."""
+    def hash_file(self, top: Path, path: str) -> str | None:
+        """Tell how git would name the content of a worker's file; no link is followed, wherever on the way it is."""
         try:
-            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            with os.fdopen(_open_beneath(top, path), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    return None
                 data = file.read(_LARGEST_HASHED)
         except OSError:
             return None
@@ -397,6 +400,19 @@ def find_damage(mirror: Path) -> str | None:
         return None
     said = (result.stderr.strip() or result.stdout.strip()).splitlines()
     return said[0] if said else f"git fsck ended with {result.returncode}"
+
+
+def _open_beneath(top: Path, path: str) -> int:
+    """Open a file below a directory that a living worker may change, one name after the other."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    opened = os.open(top, flags)
+    for name in path.split("/"):
+        try:
+            inner = os.open(name, flags, dir_fd=opened)
+        finally:
+            os.close(opened)
+        opened = inner
+    return opened
 
 
 def list_refs(mirror: Path, prefix: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 _SCRIPTS = Path(__file__).parent / "scripts"
@@ -46,6 +47,18 @@ UNUSABLE = 65  # how a fetch ends that read the repository and can never use it 
 FLEETING_ENVIRONMENT = {**CLEAN_ENVIRONMENT, "GIT_CONFIG_VALUE_0": "none"}
 
 Argv = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosed:
+    """A command of ours, and one it is given as its last arguments to start `inside` a sandbox, where that may write.
+
+    Whatever reads what a worker may still change is inside: there a link leads to nothing the worker could not read.
+    """
+
+    outside: Argv
+    inside: Argv
+    write: tuple[Path, ...]
 
 
 def integration_ref(branch: str) -> str:
@@ -101,19 +114,27 @@ def make_sandbox(  # noqa: PLR0913, PLR0917 - one argument of the script each
     return _script("make_sandbox", room, public, branch, pool, mirror, start, cache)
 
 
-def keep_setup(room: Path, cache: Path) -> Argv:
+def keep_setup(room: Path, cache: Path) -> Enclosed:
     """Keep what a setup made for later clones."""
-    return _script("keep_setup", room, cache)
+    return Enclosed(_script("keep_setup", room, cache), _script("copy_setup", room / "work"), (cache,))
 
 
-def snapshot_attempt(mirror: Path, room: Path, ref: str, rest: str, keep: tuple[str, ...] = ()) -> Argv:
+def snapshot_attempt(
+    mirror: Path, public: Path, room: Path, ref: str, rest: str, keep: tuple[str, ...] = ()
+) -> Enclosed:
     """Keep what a worker made, committed or not, under a ref of the mirror, and what git leaves out under another."""
-    return _script("snapshot_attempt", mirror, room, ref, rest, sys.executable, str(LARGEST_REST), *keep)
+    draft, work = room / "end.draft", room / "work"
+    outside = _script("snapshot_attempt", mirror, public, room, draft, ref, rest)
+    return Enclosed(outside, _script("read_work", work, sys.executable, str(LARGEST_REST), *keep), (draft, work))
 
 
-def save_attempt(mirror: Path, room: Path, ref: str, backup: str | None, keep: tuple[str, ...] = ()) -> Argv:
+def save_attempt(
+    mirror: Path, public: Path, room: Path, ref: str, backup: str | None, keep: tuple[str, ...] = ()
+) -> Enclosed:
     """Keep what a worker has made so far, if that is more than last time, here and in a second repository."""
-    return _script("save_attempt", mirror, room, *ref.rsplit("/", 1), sys.executable, backup or "", *keep)
+    draft, work = room / "save.draft", room / "work"
+    outside = _script("save_attempt", mirror, public, room, draft, *ref.rsplit("/", 1), backup or "")
+    return Enclosed(outside, _script("read_work", work, sys.executable, "0", *keep), (draft, work))
 
 
 def push_backup(mirror: Path, backup: str, ref: str) -> Argv:
@@ -136,9 +157,13 @@ def bring_branch(mirror: Path, source: str, commit: str, ref: str) -> Argv:
     return _script("bring_branch", mirror, source, commit, ref)
 
 
-def settle_conflict(mirror: Path, room: Path, ref: str, tree: str, ours: str, theirs: str) -> Argv:
-    """Keep how a conflict was settled in a room, under a ref of the mirror, as a merge of both sides."""
-    return _script("settle_conflict", mirror, room, ref, tree, ours, theirs)
+def settle_conflict(  # noqa: PLR0913, PLR0917 - one argument of the script each
+    mirror: Path, public: Path, room: Path, ref: str, tree: str, ours: str, theirs: str
+) -> Enclosed:
+    """Keep how a conflict was settled in a directory, under a ref of the mirror, as a merge of both sides."""
+    draft = room / "settled.draft"
+    outside = _script("settle_conflict", mirror, public, draft, ref, tree, ours, theirs)
+    return Enclosed(outside, _script("read_settled", room / "work", tree), (draft,))
 
 
 def check_out_trees(room: Path, trees: Sequence[tuple[Path, str, str]]) -> Argv:

@@ -32,14 +32,19 @@ def new_directory(to: Path) -> Iterator[Path]:
     """Give a directory to fill; it has its name only when it is whole. What one killed before left is removed."""
     draft = to.with_name(f"{to.name}.hive-new")
     if draft.exists():
-        shutil.rmtree(draft)
+        _remove(draft)
     draft.mkdir(parents=True)
     try:
         yield draft
         draft.rename(to)
     except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
+        _remove(draft)
         raise
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory of any depth, which Python's own way does not."""
+    subprocess.run(("rm", "-rf", "--", str(directory)), check=False)  # noqa: S603, S607 - a directory of ours
 
 
 def lay_out(mirror: Path, commit: str, directory: Path) -> None:
@@ -50,7 +55,7 @@ def lay_out(mirror: Path, commit: str, directory: Path) -> None:
 
 def unpack_rest(mirror: Path, blob: str, directory: Path) -> Unpacked:
     """Unpack what git left out of an attempt over its tree; whatever would leave the directory is refused."""
-    refused, repositories = [], []
+    refused, repositories, made = [], [], set[Path]()
     with tempfile.TemporaryFile() as file:
         _git(mirror, "cat-file", "blob", blob, output=file)
         file.seek(0)
@@ -58,7 +63,7 @@ def unpack_rest(mirror: Path, blob: str, directory: Path) -> Unpacked:
             with tarfile.open(fileobj=file, mode="r:") as tar:
                 for member in tar:
                     name = os.fsencode(member.name).decode("utf-8", "replace")
-                    if not _unpack(tar, member, directory.resolve()):
+                    if not _unpack(tar, member, directory.resolve(), made):
                         refused.append(name)
                     elif name.endswith("/.git"):
                         repositories.append(name.removesuffix("/.git"))
@@ -67,14 +72,21 @@ def unpack_rest(mirror: Path, blob: str, directory: Path) -> Unpacked:
     return Unpacked(tuple(refused), tuple(repositories))
 
 
-def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, top: Path) -> bool:
-    """Write one member; False when it is of no kind that we pack, or it or what it points to lies outside."""
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, top: Path, made: set[Path]) -> bool:
+    """Write one member; False when it is of no kind that we pack, or it or what it points to lies outside.
+
+    `made` are directories that were found to lie inside: none of them is ever replaced.
+    """
     # Not by extract(): its filters came with 3.11.4, and one way for all is one way to test.
     name, target = Path(member.name), top / member.name
-    if not name.parts or ".." in name.parts or name.parts[0] == ".git" or not _is_inside(target.parent, top):
+    if not name.parts or ".." in name.parts or name.parts[0] == ".git":
         return False
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.parent not in made:
+        if not _is_inside(target.parent, top):
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir() and not target.is_symlink():
+        made.add(target)
         return member.isdir()
     if member.issym() and not _is_inside(target.parent / member.linkname, top):
         return False
@@ -84,6 +96,7 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, top: Path) -> bool:
     target.unlink(missing_ok=True)
     if member.isdir():
         target.mkdir()
+        made.add(target)
     elif content is None:
         target.symlink_to(member.linkname)
     else:

@@ -132,7 +132,8 @@ class Executor:
         """Put a worker's command inside the walls; the ledger has what is run, the walls are this machine's."""
         allowed = Rooms(tuple(rooms["write"]), tuple(rooms["read"]), tuple(rooms["hide"]))
         largest = None if (disk := order.limits.get("disk_bytes")) is None else int(disk)
-        return self._walls().enclose(order.argv, order.directory, allowed, order.environment, largest)
+        ours, theirs = order.argv[: order.outside], order.argv[order.outside :]
+        return (*ours, *self._walls().enclose(theirs, order.directory, allowed, order.environment, largest))
 
     def _record(self, tx: Transaction, row: RunRow, verdict: r.Verdict) -> None:
         match verdict:

@@ -26,15 +26,18 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+
+TYPE_CHECKING = False  # type checkers know the name; the module that has it would cost more memory than a run
+if TYPE_CHECKING or __name__ != "wrapper":
+    from hivekeeper.runs import disk
+else:  # in the nursery's bare interpreter, which finds files beside this one by their own names
+    import disk
 
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _SYNC_EXITS_AFTER_S = 1.0
 _SAMPLE_PROCESSES_EVERY_S = 0.25
 _SAMPLE_MEMORY_EVERY_S = 1.0
-_SAMPLE_DISK_EVERY_S = 1.0
-_REST_AFTER_WORK = 20.0  # times what a sample took: no tree, however large, costs more than a twentieth of a core
-_LOOKED_AT_IN_ONE_GO = 4096  # files, some 20 ms: then whoever speaks or ends is heard first
 _SAY_BEGUN_AFTER_S = 0.05
 _GIVE_UP_REAPING_AFTER_S = 10.0
 # A run that is not sandboxed may put anything here: no link is followed, no FIFO waited for.
@@ -147,7 +150,7 @@ def _tree_memory(root: int) -> int:
 
 
 def _watch_memory() -> Iterator[tuple[int, float]]:
-    """Give what there is, again and again, and how long to wait for the next look; as do the two below."""
+    """Give what there is, again and again, and how long to wait for the next look; as does the one below."""
     yield 0, _SAMPLE_MEMORY_EVERY_S
     while True:
         yield _tree_memory(os.getpid()), _SAMPLE_MEMORY_EVERY_S
@@ -161,7 +164,7 @@ def _watch_processes(child: int, enough: int) -> Iterator[tuple[int, float]]:
         while (dead := os.waitid(os.P_ALL, 0, _ANY_DEAD)) is not None and dead.si_pid != child:
             os.waitpid(dead.si_pid, 0)
         found = _count_processes(os.getpid(), enough)
-        yield found, max(_SAMPLE_PROCESSES_EVERY_S, _REST_AFTER_WORK * (time.process_time() - began))
+        yield found, max(_SAMPLE_PROCESSES_EVERY_S, disk.REST_AFTER_WORK * (time.process_time() - began))
 
 
 def _count_processes(root: int, enough: int) -> int:
@@ -178,44 +181,6 @@ def _count_processes(root: int, enough: int) -> int:
         if len(found) - 1 > enough:
             break
     return len(found) - 1
-
-
-def _watch_disk(directories: Iterable[str]) -> Iterator[tuple[int, float]]:
-    yield 0, _SAMPLE_DISK_EVERY_S
-    while True:
-        used, cost, began = 0, 0.0, time.process_time()
-        for number, size in enumerate(_list_sizes(directories), 1):
-            used += size
-            if number % _LOOKED_AT_IN_ONE_GO == 0:
-                cost += time.process_time() - began
-                yield used, 0.0
-                began = time.process_time()
-        cost += time.process_time() - began
-        yield used, max(_SAMPLE_DISK_EVERY_S, _REST_AFTER_WORK * cost)
-
-
-def _list_sizes(directories: Iterable[str]) -> Iterator[int]:
-    """Give the bytes each thing below directories takes; what vanishes meanwhile, or may not be read, takes none."""
-    pending = list(directories)
-    while pending:
-        directory = pending.pop()
-        try:
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            for entry in os.scandir(descriptor):
-                with contextlib.suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    is_directory = entry.is_dir(follow_symlinks=False)
-                    if is_directory:
-                        pending.append(f"{directory}/{entry.name}")
-                    # One file with many names is divided among them; a directory's count of names says nothing.
-                    yield found.st_blocks * 512 // (1 if is_directory else max(1, found.st_nlink))
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
 
 
 class _Watch:
@@ -251,7 +216,7 @@ class _Watch:
         samples = {
             "processes": _watch_processes(self.child, int(self.limits.get("processes") or 0)),
             "memory_bytes": _watch_memory(),
-            "disk_bytes": _watch_disk(request.get("measured") or ()),  # type: ignore[arg-type]
+            "disk_bytes": disk.watch(request.get("measured") or ()),  # type: ignore[arg-type]
         }
         self.samples = {name: each for name, each in samples.items() if self.limits.get(name) is not None}
         self.due = {name: self.started + next(each)[1] for name, each in self.samples.items()}

@@ -1,76 +1,116 @@
-"""Collect the outputs a worker promised from its room: all of them, each whole or not at all.
+"""Collect the outputs a worker promised from its sandbox: all of them, each whole or not at all.
 
 Run as a script by a bare interpreter: `collect.py WORK KEPT TARGET OUTPUT...`. Every output must be a plain file (no
 link, no pipe) or a directory of plain files; it is copied, synced, and only then given its name. Where one is missing
 or no target is given, what is there is put into KEPT instead and nothing reaches the target.
+
+Every directory is opened beneath the one before it and no link is followed: something the worker left running may swap
+a directory for a link at any moment, and what is copied here leaves the sandbox.
 """
 
+import errno
 import os
 import shutil
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 NOT_AS_PROMISED = 3
-LONGEST_PATH = 1024  # the system takes 4096, and what copies and removes them recurses
+LONGEST_PATH = 1024  # of what is brought out: the system takes 4096, and a person's own programs come after us
+_ON_THE_WAY = (errno.ELOOP, errno.ENOENT, errno.ENOTDIR)
+_BENEATH = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def find_problem(work: str, target: str, output: str) -> str | None:
-    """Tell what is wrong with an output; None when it is as promised."""
-    path = work
-    for part in output.split("/"):
-        path = f"{path}/{part}"
+class NotAsPromisedError(Exception):
+    """Says what is wrong with an output."""
+
+
+@contextmanager
+def open_beneath(top: int, path: str) -> Iterator[int]:
+    """Open what lies below a directory, one name after the other."""
+    opened = os.dup(top)
+    try:
+        for name in path.split("/"):
+            inner = os.open(name, _BENEATH, dir_fd=opened)
+            os.close(opened)
+            opened = inner
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def list_parts(work: int, output: str) -> Iterator[tuple[str, bool]]:
+    """List an output and everything in it, a directory before what it holds, and whether each is one."""
+    waiting = [output]
+    while waiting:
+        path = waiting.pop()
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            raise NotAsPromisedError(f"{output} is nested too deep to be brought out")
         try:
-            mode = os.lstat(path).st_mode
-        except OSError:
-            return f"there is no {output}"
-        if stat.S_ISLNK(mode):
-            return f"{output} is a link, or lies behind one"
-    for file in _walk(path):
-        if len(os.fsencode(file)) > LONGEST_PATH:
-            return f"{output} is nested too deep to be brought out"
-        mode = os.lstat(file).st_mode
+            with open_beneath(work, path) as opened:
+                mode = os.fstat(opened).st_mode
+                names = os.listdir(opened) if stat.S_ISDIR(mode) else []
+        except OSError as error:
+            raise NotAsPromisedError(_explain(output, path, error)) from error
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            where = "is" if file == path else f"holds {os.path.basename(file)}, which is"
-            return f"{output} {where} no plain file"
-    if target and os.path.isdir(f"{target}/{output}") and not os.path.isdir(path):
+            raise NotAsPromisedError(f"{output} {_place(output, path)} no plain file")
+        yield path, stat.S_ISDIR(mode)
+        waiting.extend(f"{path}/{name}" for name in names)
+
+
+def _explain(output: str, path: str, error: OSError) -> str:
+    if path != output or error.errno not in _ON_THE_WAY:
+        return f"{output} {_place(output, path)} no plain file"
+    return f"{output} is a link, or lies behind one" if error.errno == errno.ELOOP else f"there is no {output}"
+
+
+def _place(output: str, path: str) -> str:
+    return "is" if path == output else f"holds {os.path.basename(path)}, which is"
+
+
+def find_problem(work: int, target: str, output: str) -> str | None:
+    """Tell what is wrong with an output; None when it is as promised."""
+    try:
+        (_, is_directory), *_ = list_parts(work, output)
+    except NotAsPromisedError as problem:
+        return str(problem)
+    if target and os.path.isdir(f"{target}/{output}") and not is_directory:
         return f"there is a directory where {output} belongs"
     return None
 
 
-def _walk(path: str) -> Iterator[str]:
-    waiting = [path]
-    for each in waiting:  # it grows while we walk it
-        yield each
-        if os.path.isdir(each) and not os.path.islink(each):
-            waiting.extend(f"{each}/{name}" for name in os.listdir(each))
-
-
-def bring(source: str, target: str) -> None:
+def bring(work: int, output: str, target: str) -> None:
     """Copy to a name nobody reads, sync, and only then give it its own; a repeat after a crash does the same."""
     draft = f"{target}.hive-new"
     os.makedirs(os.path.dirname(target), exist_ok=True)
     _remove(draft)
-    if os.path.isdir(source):
-        shutil.copytree(source, draft, copy_function=_copy)
+    parts = list(list_parts(work, output))
+    for path, is_directory in parts:
+        copy = draft + path.removeprefix(output)
+        if is_directory:
+            os.mkdir(copy)
+        else:
+            _copy(work, path, copy)
+    if parts[0][1]:
         _remove(target)
-    else:
-        _copy(source, draft)
-    _sync(draft)
+    for path, is_directory in reversed(parts):  # a directory after what it holds
+        if is_directory:
+            _sync(draft + path.removeprefix(output))
     os.replace(draft, target)
     _sync(os.path.dirname(target))
 
 
-def _copy(source: str, target: str) -> str:
-    descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as read, open(target, "wb") as write:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{source} is no plain file")
-        shutil.copyfileobj(read, write, 1 << 20)
-        os.fchmod(write.fileno(), stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777)
+def _copy(work: int, path: str, target: str) -> None:
+    with open_beneath(work, path) as opened, open(target, "xb") as write:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is no plain file any more")
+        with os.fdopen(os.dup(opened), "rb") as read:
+            shutil.copyfileobj(read, write, 1 << 20)
+        os.fchmod(write.fileno(), stat.S_IMODE(found.st_mode) & 0o777)
         write.flush()
         os.fsync(write.fileno())
-    return target
 
 
 def _remove(path: str) -> None:
@@ -91,12 +131,13 @@ def _sync(path: str) -> None:
 def main(work: str, kept: str, target: str, *outputs: str) -> int:
     """Collect; tell how it went."""
     outputs = tuple(os.path.normpath(output) for output in outputs)
-    problems = {output: find_problem(work, target, output) for output in outputs}
+    top = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    problems = {output: find_problem(top, target, output) for output in outputs}
     wrong = [problem for problem in problems.values() if problem]
     place = kept if wrong or not target else target
     for output, problem in problems.items():
         if problem is None:
-            bring(f"{work}/{output}", f"{place}/{output}")
+            bring(top, output, f"{place}/{output}")
     if wrong and target:
         print(wrong[0])
         return NOT_AS_PROMISED

@@ -1,0 +1,117 @@
+"""A worker swaps directories for links under our eyes: nothing outside of its sandbox is ever read for it."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.commands.runs import kill_worker
+from hivekeeper.domain.plan import Limits, TaskSpec
+from hivekeeper.domain.states import RunState
+from hivekeeper.git.mirror import Mirror
+from hivekeeper.sandbox.orders import collect_outputs
+from hivekeeper.sandbox.walls import Level
+from tests.hostile.conftest import Person, Theatre, open_theatre, require
+from tests.scenarios.conftest import ME
+
+CANARY = "PRIVATE-KEY-OF-THE-PERSON"
+ROUNDS = 10_000
+SAVES = 12
+
+# Exchanges a directory and a link to the secret one, as fast as it can, in the tree and among git's own objects.
+SWAPPER = f"""
+import ctypes, itertools, os, pathlib, sys
+libc, here, secret, done = ctypes.CDLL(None), pathlib.Path(), sys.argv[1], pathlib.Path("rounds")
+pairs = []
+for number in range(8):
+    for name in (f"a{{number:02}}", f"z{{number:02}}", f"ignored/b{{number:02}}"):
+        (here / name).mkdir(parents=True)
+        (here / name / "key").write_text("harmless")
+        (here / f"{{name}}.link").symlink_to(secret)
+        pairs.append((name, f"{{name}}.link"))
+(here / ".gitignore").write_text("ignored/\\n")
+for rounds in itertools.count():
+    for first, second in pairs:
+        libc.renameat2(-100, first.encode(), -100, second.encode(), 2)
+    if rounds == {ROUNDS}:
+        done.write_text("done")
+"""
+
+
+def swap(theatre: Theatre, person: Person, secret: Path) -> None:
+    """Have a worker swap for many rounds while what it makes is saved again and again, then end it."""
+    command = f"python3=$(command -v python3) && exec $python3 -c {shlex.quote(SWAPPER)} {shlex.quote(str(secret))}"
+    limits = Limits(wall_s=300.0, grace_s=0.2)
+    theatre.submit(TaskSpec("A", command, repo="app", attempts=1, limits=limits), repos=(person.spec(),))
+    rounds = theatre.hive.places.sandbox("work/A", 1) / "work" / "rounds"
+
+    def is_saved() -> bool:
+        saves = [run for run in theatre.runs("A") if run.kind == "save" and run.state is RunState.EXITED]
+        return rounds.exists() and len(saves) >= SAVES
+
+    theatre.wait(is_saved)
+    with theatre.hive.ledger.write(ME) as tx:
+        kill_worker(tx, theatre.attempts("A")[-1])
+    theatre.wait(theatre.is_over)
+
+
+def read_everything(repository: Path) -> str:
+    """Read every object of a repository, reachable or not, and what is packed in them."""
+    argv = ("git", f"--git-dir={repository}", "cat-file", "--batch-all-objects", "--batch")
+    return subprocess.run(argv, check=True, capture_output=True).stdout.decode("latin-1")
+
+
+@pytest.mark.parametrize("level", [Level.NAMESPACES, Level.LANDLOCK])
+def test_a_directory_swapped_for_a_link_brings_nothing_from_outside_the_sandbox(tmp_path: Path, level: Level) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text(CANARY)
+    person = Person(tmp_path / "app")
+    settings = f'[sandbox]\nlevel = "{level}"\nsnapshot_every = "0.05s"\n'
+    with open_theatre(tmp_path / "hive", settings) as theatre:
+        require(level, theatre)
+        swap(theatre, person, secret)
+        places = theatre.hive.places
+        kept = read_everything(places.mirror("app")) + read_everything(places.public("app"))
+        assert "harmless" in kept, "what it made is kept"
+        assert CANARY not in kept
+
+
+@pytest.fixture
+def swapped(tmp_path: Path) -> Iterator[Path]:
+    """Give a directory in which a process left behind swaps directories for links without end."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text(CANARY)
+    work = tmp_path / "work"
+    work.mkdir()
+    argv = (sys.executable, "-c", SWAPPER, str(tmp_path / "secret"))
+    swapper = subprocess.Popen(argv, cwd=work)
+    while not (work / ".gitignore").exists():
+        assert swapper.poll() is None
+    try:
+        yield work
+    finally:
+        swapper.kill()
+        swapper.wait()
+
+
+def test_an_output_swapped_for_a_link_brings_nothing_from_outside_the_sandbox(swapped: Path, tmp_path: Path) -> None:
+    outputs = ("a00", "ignored", "z07/key")
+    for number in range(40):
+        argv = collect_outputs(swapped, tmp_path / "kept", tmp_path / "target" / str(number), outputs)
+        subprocess.run(argv, check=False, capture_output=True)
+    found = [path for place in ("kept", "target") for path in (tmp_path / place).rglob("key")]
+    assert found, "now and then all of it is collected"
+    assert {path.read_text() for path in found} == {"harmless"}
+
+
+def test_a_changed_file_is_never_looked_for_behind_a_link(swapped: Path, tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path / "none")
+    seen = {mirror.hash_file(swapped, "a00/key") for _ in range(20_000)}
+    secret = mirror.hash_file(tmp_path / "secret", "key")
+    assert None in seen, "the link was there"
+    assert len(seen) == 2
+    assert secret not in seen
