@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -160,8 +161,10 @@ def test_more_than_the_cap_is_named_and_the_rest_is_kept(story: Story) -> None:
 
 def test_a_tree_of_any_depth_is_kept_or_named(story: Story) -> None:
     story.repository.commit({".gitignore": "build/\n"}, "ignore")
-    deep = "(cd {}; for i in $(seq {}); do mkdir d; cd d; done; echo leaf > leaf)"
-    said = story.end(f"mkdir build deeper; {deep.format('build', 1100)}; {deep.format('deeper', 3000)}; echo x > x")
+    script = "import os, sys; os.makedirs(sys.argv[1]); os.chdir(sys.argv[1]); n = int(sys.argv[2])\n"
+    script += "while n: os.mkdir('d'); os.chdir('d'); n -= 1\nopen('leaf', 'w')"
+    dig = f"{sys.executable} -c {shlex.quote(script)}"
+    said = story.end(f"{dig} build 1100; {dig} deeper 2200; echo x > x")
     found = subprocess.run(("find", story.out, "-name", "leaf", "-printf", "%d"), capture_output=True, check=True)
     assert (found.stdout, story.out.joinpath("x").read_text()) == (b"1102", "x\n")
     assert [name.startswith("deeper/d/d/d/") for name in said["not_kept"]] == [True]

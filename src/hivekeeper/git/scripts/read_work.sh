@@ -41,6 +41,8 @@ fi
 { echo "$commit"; cat -- "$GIT_DIR/landed"; } | git pack-objects --quiet --revs --window=0 --stdout >"$GIT_DIR/pack"
 echo "$commit" >"$GIT_DIR/commit"
 [ "$largest" != 0 ] || exit 0
-git -C "$clone" --work-tree=. ls-files -z --others --ignored --exclude-standard --directory >"$GIT_DIR/ignored"
-git -C "$clone" --work-tree=. ls-files -z --others --modified --exclude-standard >>"$GIT_DIR/ignored" # what it could not add
+{ # what it ignores, and what it could not add; of directories it cannot open the tar's own list tells
+  git -C "$clone" --work-tree=. ls-files -z --others --ignored --exclude-standard --directory
+  git -C "$clone" --work-tree=. ls-files -z --others --modified --exclude-standard
+} >"$GIT_DIR/ignored" 2>/dev/null
 "$python" -I "$scripts/../rest.py" pack "$clone" "$GIT_DIR/ignored" "$GIT_DIR/rest.tar" "$largest" "$@"
