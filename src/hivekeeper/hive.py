@@ -9,13 +9,13 @@ from pathlib import Path
 from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.config.values import Settings
 from hivekeeper.domain.rows import LeaseRow
-from hivekeeper.errors import InputError
+from hivekeeper.errors import HiveError, InputError
 from hivekeeper.nudges import nudge
 from hivekeeper.places import Places
 from hivekeeper.runs.wrapper import read_boot_id, read_start_ticks
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import Ledger, open_ledger
+from hivekeeper.store.ledger import Ledger, open_ledger, read_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,23 @@ def open_records(root: Path, clock: Clock | None = None) -> Records:
     ledger = open_ledger(places.ledger, clock or SystemClock())
     ledger.on_commit.append(lambda _bodies: nudge(places.nudge))
     return Records(places, ledger)
+
+
+def works_on(root: Path, name: str, path: str, branch: str) -> bool:
+    """Tell whether a hive of this name is in a directory and has tasks on this branch of a repository."""
+    places = Places(root)
+    if not places.ledger.is_file():
+        return False
+    try:
+        ledger = open_ledger(places.ledger, SystemClock())
+    except HiveError:  # of another user, or newer: it is there, and that is all anybody can tell
+        return True
+    try:
+        with ledger.read() as connection:
+            known = [(repo.path, repo.branch) for repo in queries.list_repos(connection)]
+            return read_head(connection).hive == name and (path, branch) in known
+    finally:
+        ledger.close()
 
 
 def find_living_holder(connection: Connection) -> LeaseRow | None:

@@ -12,7 +12,7 @@ import pytest
 from hivekeeper.cli import render
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.hive import open_hive
-from hivekeeper.keeper.keeper import find_hive_walls
+from hivekeeper.keeper.programs import find_hive_walls
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.walls import Level
 from hivekeeper.store.sqlite import reading_only

@@ -54,9 +54,10 @@ def test_a_missing_plan_is_a_sentence(shell: Shell) -> None:
 
 def test_an_unknown_setting_is_named_with_its_line_and_the_nearest_right_one(shell: Shell) -> None:
     (shell.root / "hive.toml").write_text("[hive]\nworkes = 3\n")
-    said = shell.hive("status", code=2)
-    assert "hive.toml:2" in said
-    assert "did you mean 'workers'?" in said
+    for arguments, code in ((("up",), 2), (("status",), 0)):
+        said = shell.hive(*arguments, code=code)
+        assert "hive.toml:2" in said
+        assert "did you mean 'workers'?" in said
 
 
 def test_outside_a_hive_every_command_says_how_to_make_one(tmp_path: Path, shell: Shell) -> None:

@@ -21,8 +21,6 @@ def begin_slow(shell: Shell) -> int:
 def test_a_second_keeper_leaves_with_3_and_touches_nothing(shell: Shell) -> None:
     begin_slow(shell)
     events = shell.json("status")["events"]
-    other = shell.plan("convoy: other\ntasks:\n  - {id: A, command: 'true'}\n", "other.yaml")
-    assert "Another keeper is active" in shell.hive("run", other, code=3)
     assert "Another keeper is active" in shell.hive("up", code=3)
     assert "Another keeper is active" in shell.hive("up", "--detach", code=3)
     assert shell.hive("up", "--if-idle", code=0) == ""
@@ -103,7 +101,7 @@ def test_up_detached_takes_work_from_another_terminal_until_down(shell: Shell) -
 def test_a_cancelled_task_is_ended_by_the_keeper_of_the_other_terminal(shell: Shell) -> None:
     begin_slow(shell)
     shell.hive("task", "cancel", "A", "--reason", "wrong branch")
-    assert shell.started[0].wait(30) == 1
+    assert shell.started[0].wait(30) == 0
     assert "wrong branch" in shell.hive("task", "why", "A")
 
 

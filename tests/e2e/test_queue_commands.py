@@ -211,9 +211,9 @@ def test_what_is_held_is_told_with_a_look_at_it_and_lands_when_approved(
     (need,) = [need for need in shell.json("status")["needs_me"] if "c/a" in need["what"]]
     what, look = need["what"].split(" Look at it: ")
     assert what == "c/a may not land unless you say so: it changes tox.ini."
-    looked = subprocess.run(("sh", "-c", look), cwd=shell.root, check=True, capture_output=True, text=True).stdout
+    looked = subprocess.run(("sh", "-c", look), cwd="/", check=True, capture_output=True, text=True).stdout
     assert "+++ b/login" in looked
-    assert shell.json("queue", "show", "a")["look"].replace(f"{shell.root}/", "") == look
+    assert shell.json("queue", "show", "a")["look"] == look
     assert need["type"] == "hive queue approve c/a"
     assert shell.hive(*need["type"].split()[1:]) == "c/a is approved: it lands when it passes.\n"
     assert shell.hive("queue", "approve", "a") == "c/a is approved already: it lands when it passes.\n"

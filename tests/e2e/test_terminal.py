@@ -8,11 +8,11 @@ import sys
 from tests.e2e.conftest import Shell
 
 
-def _run_on_a_terminal(shell: Shell, *arguments: str) -> str:
+def _run_on_a_terminal(shell: Shell, *arguments: str, columns: int = 120) -> str:
     """Type a command on a terminal of its own and give everything that appeared there."""
     ours, theirs = pty.openpty()
     argv = (sys.executable, "-m", "hivekeeper", *arguments)
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
     process = subprocess.Popen(argv, cwd=shell.root, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     shown = b""

@@ -99,15 +99,14 @@ def dispatch(tx: Transaction, task: TaskRow) -> None:
 
 
 def _of_task(connection: Connection, convoy: ConvoyRow, task: TaskRow) -> Iterator[Deed]:
-    over = task.state in (TaskState.COMPLETE, TaskState.CANCELLED)
     if task.state is TaskState.COMPLETE:
         cancel = Comes.REFUSED
     else:
         cancel = Comes.NOTHING if task.state in (TaskState.CANCELLING, TaskState.CANCELLED) else Comes.DONE
     retry = Comes.NOTHING
-    if task.state in (TaskState.FAILED, TaskState.UNKNOWN):
+    if task.state in (TaskState.FAILED, TaskState.UNKNOWN, TaskState.CANCELLED):
         retry = Comes.REFUSED if convoy.state is ConvoyState.ARCHIVED else Comes.DONE
-    elif over:
+    elif task.state is TaskState.COMPLETE:
         retry = Comes.REFUSED
     ready = is_ready(connection, convoy, task)
     refused = task.state is not TaskState.PENDING or convoy.state is not ConvoyState.ACTIVE

@@ -8,7 +8,7 @@ from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events
 
 LIVE = ("IN_PROGRESS", "CANCELLING")
-NEVER_AGAIN = ("COMPLETE", "CANCELLED")
+NEVER_AGAIN = ("COMPLETE",)
 
 
 @dataclass

@@ -72,6 +72,7 @@ def test_what_a_person_may_ask_for_is_exactly_this() -> None:
     assert sorted(cls.kind for cls in REQUESTS) == [
         "budget.raised",
         "convoy.archived",
+        "convoy.defaults_set",
         "convoy.extended",
         "convoy.submitted",
         "hold.lifted",
@@ -85,6 +86,7 @@ def test_what_a_person_may_ask_for_is_exactly_this() -> None:
         "task.added",
         "task.cancel_requested",
         "task.cancelled",
+        "task.edited",
         "task.retry_requested",
         "worker.told",
     ]

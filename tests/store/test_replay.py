@@ -35,7 +35,7 @@ T = TypeVar("T")
 CONVOYS, IDS = ("red", "green"), ("a", "b", "c", "d", "e", "f")
 REPOS = (RepoSpec("r", "/repos/r"), RepoSpec("s", "/repos/s", "next", "make"))
 ANY = st.integers(0, 10**6)
-NEVER_AGAIN = (TaskState.COMPLETE, TaskState.CANCELLED)
+NEVER_AGAIN = (TaskState.COMPLETE,)
 KINDS: set[str] = set()
 
 
@@ -398,6 +398,8 @@ def write_the_rest(world: World) -> None:
         merges.note_fetch_failed(tx, world.repo(), "no such place")
     with world.ask() as tx:
         tasks.retry_task(tx, world.task("c-failed/first"))
+        tasks.edit_task(tx, world.task("prompted/p"), prompt="Do it well.")
+        plans.submit_plan(tx, PlanSpec("prompted", (), defaults={"attempts": 2}))
     with world.keep() as tx:
         leases.release_lease(tx, world.keeper.who)
 

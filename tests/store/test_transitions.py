@@ -46,7 +46,7 @@ TASK: Legal = {
     "unknown": {"working": "UNKNOWN"},
     "cancelled": dict.fromkeys(("pending", "again", "failed", "unknown", "stopping", "withdrawing"), "CANCELLED"),
     "cancel requested": {"working": "CANCELLING", "submitted": "CANCELLING"},
-    "retry requested": {"failed": "PENDING", "unknown": "PENDING"},
+    "retry requested": {"failed": "PENDING", "unknown": "PENDING", "cancelled": "PENDING"},
 }
 ATTEMPT: Legal = {
     "completed": dict.fromkeys(OPEN_ATTEMPT, "SUCCEEDED"),

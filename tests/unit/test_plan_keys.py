@@ -123,7 +123,9 @@ def expect(directory: Path) -> PlanSpec:
     common = {"priority": 1, "attempts": 2, "limits": LIMITS, "budget": BUDGET}
     third = TaskSpec("C", "make report", outputs=("out/report.md", "./out//figures.csv"), **common)  # type: ignore[arg-type]
     fourth = TaskSpec("D", "make table", outputs=("out/table.csv",), **common)  # type: ignore[arg-type]
-    return PlanSpec("auth", (first, second, third, fourth), repos, "make acceptance")
+    limits = {name: value for name, value in asdict(LIMITS).items() if name != "grace_s"}
+    defaults = {"runner": "claude", "attempts": 2, "priority": 1, "budget": BUDGET, "limits": limits}
+    return PlanSpec("auth", (first, second, third, fourth), repos, "make acceptance", defaults=defaults)
 
 
 def test_a_plan_with_every_key_becomes_what_it_says(tmp_path: Path) -> None:

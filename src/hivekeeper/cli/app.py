@@ -1,6 +1,5 @@
 """Every `hive` command: which there are, and those that start, stop and show a hive."""
 
-import os
 import shutil
 import sys
 import time
@@ -14,23 +13,24 @@ from typer.core import TyperGroup
 from hivekeeper import __version__
 from hivekeeper.cli import history, render
 from hivekeeper.cli.bench import bench_app
-from hivekeeper.cli.convoys import convoy_app, ledger, load_plan, print_submitted
+from hivekeeper.cli.convoys import convoy_app, ledger, load_plan, print_submitted, tell_neighbours
 from hivekeeper.cli.doctor import doctor
-from hivekeeper.cli.here import NO_KEEPER, Json, me, open_here, read_here
+from hivekeeper.cli.here import NO_KEEPER, Json, enter, forget_named, me, open_here, read_here
 from hivekeeper.cli.queue import queue_app
 from hivekeeper.cli.rehearse import demo, rehearse
 from hivekeeper.cli.repos import repo_app
 from hivekeeper.cli.runners import budget_app, costs, runner_app
 from hivekeeper.cli.tasks import task_app
-from hivekeeper.cli.watch import INTERRUPTED, keep
+from hivekeeper.cli.watch import INTERRUPTED, follow, keep
 from hivekeeper.cli.workers import worker_app
 from hivekeeper.commands import plans
-from hivekeeper.config.values import DEFAULT_TOML, FILE_NAME
+from hivekeeper.config.values import DEFAULT_TOML, FILE_NAME, Settings
 from hivekeeper.domain.lease import decide_keeper
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import AnotherKeeperError, InputError, UnavailableError
 from hivekeeper.git.mirror import check_git
-from hivekeeper.hive import Hive, find_living_holder, open_hive
+from hivekeeper.hive import Hive, Records, find_living_holder, open_hive
+from hivekeeper.places import Places
 from hivekeeper.runs.detach import start_detached
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.store.ledger import create_ledger
@@ -94,11 +94,9 @@ def _main(
     ] = False,
 ) -> None:
     """Keep a hive of agents working unattended: nothing lost, nothing done twice, every commit verified."""
+    forget_named()
     if directory is not None:
-        try:
-            os.chdir(directory)
-        except OSError as error:
-            raise InputError(f"{directory}: {error.strerror}.", advice="-C takes an existing directory.") from None
+        enter(directory)
 
 
 @app.command(rich_help_panel=START)
@@ -138,26 +136,39 @@ def _make_keeper(hive: Hive, workers: int | None) -> "Keeper":
 
 @app.command(rich_help_panel=START)
 def run(plan: Path, workers: Workers = None) -> None:
-    """Submit a plan and run it until it is done. Ctrl-C leaves workers safe."""
+    """Submit a plan and run it until it is done, by the running keeper if there is one. Ctrl-C leaves workers safe."""
     check_git()
     hive = open_here()
     spec = load_plan(hive, plan)
-    keeper = _make_keeper(hive, workers)
+    try:
+        keeper = _make_keeper(hive, workers)
+    except AnotherKeeperError:
+        keeper = None
     try:
         with hive.ledger.write(me()) as tx:
+            seen = tx.head.seq
             submitted = plans.submit_plan(tx, spec, why=f"hive run {plan}")
     except BaseException:
-        keeper.close()
+        if keeper is not None:
+            keeper.close()
         raise
     print_submitted(submitted)
-    code = keep(keeper, hive, submitted.convoy)
+    tell_neighbours(hive, spec)
+    if keeper is None:
+        ignored = " It has a number of workers of its own." if workers else ""
+        typer.echo(f"The running keeper takes it; Ctrl-C leaves that running.{ignored}")
+        code = follow(hive, submitted.convoy, seen)
+    else:
+        code = keep(keeper, hive, submitted.convoy)
     if code == INTERRUPTED:
-        typer.echo(f"Stopped keeping. What runs goes on and is found again: hive run {plan}  (or hive up)")
+        again = "Stopped keeping. What runs goes on and is found again: hive run {plan}  (or hive up)"
+        typer.echo("Stopped watching. The keeper goes on: hive status" if keeper is None else again.format(plan=plan))
         raise typer.Exit(code)
+    view = _read_status(hive)
     with hive.ledger.read() as connection:
         row = convoy_views.get_convoy(connection, submitted.convoy)
         render.print_convoy(convoy_views.show_convoy(connection, row))
-        render.print_status(show_status(connection, keeper_is_alive=False, now=hive.ledger.clock.now()))
+        render.print_status(view)
         unpublished = convoy_views.list_unpublished(connection, row.name)
     hive.close()
     raise typer.Exit(1 if unpublished or row.state in (ConvoyState.FAILED, ConvoyState.ACTIVE) else 0)
@@ -205,7 +216,12 @@ def _detach(hive: Hive, workers: int | None) -> None:
 
 
 @app.command(rich_help_panel=START)
-def down() -> None:
+def down(
+    *,
+    workers: Annotated[
+        bool, typer.Option("--workers", help="End the workers too; what they have made is kept.")
+    ] = False,
+) -> None:
     """Stop the keeper; workers go on and are found again."""
     from hivekeeper.keeper.lease import ask_to_stop  # noqa: PLC0415 - as above
 
@@ -217,6 +233,23 @@ def down() -> None:
         typer.echo(f"Stopped {holder.holder}.")
     else:
         raise UnavailableError(f"{holder.holder} did not stop in 30 s.", advice=f"Type: kill -9 {holder.pid}")
+    if workers:
+        _end_workers(open_here())
+
+
+def _end_workers(hive: Hive) -> None:
+    """Keep the hive for as long as it takes to end its workers and keep what they made."""
+    from hivekeeper.keeper.ending import end_workers  # noqa: PLC0415 - as above
+
+    keeper = _make_keeper(hive, None)
+    try:
+        count, left = end_workers(keeper, me(), "hive down --workers")
+    finally:
+        keeper.close()
+    typer.echo(f"Ended {render.count(count, 'worker')}; what they made is kept. To go on with their tasks: hive up")
+    if left:
+        names = ", ".join(left)
+        raise UnavailableError(f"These have not ended yet: {names}.", advice="Type again: hive down --workers")
 
 
 @app.command(rich_help_panel=WATCH)
@@ -228,7 +261,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show what needs you, then what is under way."""
-    hive = open_here()
+    hive = read_here()
     if not watch:
         view = _read_status(hive)
         render.print_json(view) if json else render.print_status(view)
@@ -240,8 +273,9 @@ def status(
             time.sleep(_WATCH_EVERY_S)
 
 
-def _read_status(hive: Hive) -> dict[str, Any]:
-    walls = find_tried_level(hive.places.walls, read_boot_id(), hive.settings.level)
+def _read_status(hive: Hive | Records) -> dict[str, Any]:
+    settings, problem = _try_settings(hive.places.root)
+    walls = find_tried_level(hive.places.walls, read_boot_id(), settings.level)
     clock = hive.ledger.clock
     with hive.ledger.read() as connection:
         living = find_living_holder(connection)
@@ -252,13 +286,29 @@ def _read_status(hive: Hive) -> dict[str, Any]:
                 living,
                 find_heartbeat(connection),
                 monotonic_s=clock.monotonic(),
-                abandoned_after_s=hive.settings.abandoned_after_s,
+                abandoned_after_s=settings.abandoned_after_s,
             ),
             walls=walls,
-            require=hive.settings.require,
+            require=settings.require,
             free_bytes=shutil.disk_usage(hive.places.hive).free,
             now=clock.now(),
+            places=hive.places,
+            settings_problem=problem,
         )
+
+
+def _try_settings(root: Path) -> tuple[Settings, str]:
+    """Read hive.toml as a keeper would; the defaults, and what is wrong, where it cannot be used."""
+    from hivekeeper.config.settings import load_settings  # noqa: PLC0415 - its parser is for what needs settings only
+    from hivekeeper.keeper.programs import refuse_secrets  # noqa: PLC0415 - as above
+
+    try:
+        settings = load_settings(root)
+        refuse_secrets(settings, Places(root))
+    except InputError as error:
+        head, _, problems = str(error).partition("\n")  # of a file the first line only counts them
+        return Settings(), problems if head.endswith("nothing was done") else str(error)
+    return settings, ""
 
 
 _WATCH_EVERY_S = 2.0

@@ -1,5 +1,6 @@
 """The commands about convoys, and about their dispatch ledgers."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -7,16 +8,22 @@ from typing import Annotated
 import typer
 
 from hivekeeper.cli import render
-from hivekeeper.cli.here import NO_KEEPER, Json, Reason, me, open_here, read_here
+from hivekeeper.cli.here import NO_KEEPER, STILL_RUNNING, Json, Reason, me, open_here, read_here
 from hivekeeper.commands import convoys as convoy_commands
 from hivekeeper.commands import plans
-from hivekeeper.domain.plan import PlanSpec, is_url
+from hivekeeper.domain.plan import PlanSpec, TaskSpec, is_url
+from hivekeeper.domain.states import TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.git.mirror import find_source_problem
-from hivekeeper.hive import Hive, find_living_holder
+from hivekeeper.git.neighbours import leave_marker, list_neighbours
+from hivekeeper.hive import Hive, find_living_holder, works_on
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import read_head
 from hivekeeper.views import convoys as convoy_views
 
 convoy_app = typer.Typer(no_args_is_help=True, help="Convoys: submitted plans and how far they are.")
+
+Convoy = Annotated[str | None, typer.Argument(help="Which one; may be left out where there is only one.")]
 
 
 def load_plan(hive: Hive, path: Path) -> PlanSpec:
@@ -31,7 +38,34 @@ def load_plan(hive: Hive, path: Path) -> PlanSpec:
     ]
     if problems:
         raise InputError("\n".join(problems), advice="Nothing was submitted.")
+    check_runners(hive, plan.tasks)
     return plan
+
+
+def check_runners(hive: Hive, tasks: Iterable[TaskSpec]) -> None:
+    """Refuse prompts for programs that no worker could start."""
+    prompts = [
+        (task.id, (task.runner,) if isinstance(task.runner, str) else task.runner) for task in tasks if task.prompt
+    ]
+    if prompts:
+        from hivekeeper.keeper.programs import refuse_missing  # noqa: PLC0415 - only prompts need it
+
+        refuse_missing(hive, prompts)
+
+
+def tell_neighbours(hive: Hive, plan: PlanSpec, *, err: bool = False) -> None:
+    """Say which other hives work on the repositories of a plan, and leave word there of this one."""
+    with hive.ledger.read() as connection:
+        name = read_head(connection).hive
+    for repo in (repo for repo in plan.repos if not is_url(repo.path)):
+        for other, root in list_neighbours(repo.path, name).items():
+            if works_on(root, other, repo.path, repo.branch):
+                where = f"hive/{repo.branch}" if repo.publish == "branch" else repo.branch
+                what = f"The hive in {root} works on {repo.name} ({repo.path}, {repo.branch}) too"
+                why = f"both publish to {where}, and one of them will wait"
+                advice = "Use one hive for it, or another branch in one of the plans."
+                typer.echo(render.clean(f"{what}: {why}. {advice}"), err=err)
+        leave_marker(repo.path, name, hive.places.root)
 
 
 def print_submitted(submitted: plans.Submitted, advice: str = "") -> None:
@@ -42,7 +76,7 @@ def print_submitted(submitted: plans.Submitted, advice: str = "") -> None:
         typer.echo(render.clean(line))
 
 
-def ledger(convoy: str, *, json: Json = False) -> None:
+def ledger(convoy: Convoy = None, *, json: Json = False) -> None:
     """Show a convoy's dispatch ledger."""
     with read_here().ledger.read() as connection:
         view = convoy_views.show_ledger(connection, convoy_views.get_convoy(connection, convoy))
@@ -70,7 +104,7 @@ def convoy_ls(
 
 
 @convoy_app.command("show")
-def convoy_show(convoy: str, *, json: Json = False) -> None:
+def convoy_show(convoy: Convoy = None, *, json: Json = False) -> None:
     """Show one convoy: how far it is, its batches, what failed, what waits."""
     hive = read_here()
     with hive.ledger.read() as connection:
@@ -90,6 +124,7 @@ def convoy_submit(plan: Path, *, json: Json = False) -> None:
     with hive.ledger.read() as connection:
         advice = "" if find_living_holder(connection) is not None else f" {NO_KEEPER}; type: hive up"
     render.print_json(asdict(submitted)) if json else print_submitted(submitted, advice)
+    tell_neighbours(hive, spec, err=json)
 
 
 @convoy_app.command("cancel")
@@ -99,7 +134,13 @@ def convoy_cancel(convoy: str, reason: Reason = "") -> None:
     with hive.ledger.write(me()) as tx:
         row = convoy_views.get_convoy(tx.connection, convoy)
         count = convoy_commands.cancel_convoy(tx, row, why=reason)
+        running = queries.count_tasks_by_state(tx.connection, row.name).get(TaskState.CANCELLING, 0)
+        kept = find_living_holder(tx.connection) is not None
     typer.echo(f"Cancelled {render.count(count, 'task')} of {convoy}.")
+    if running and kept:
+        typer.echo(f"{running} of them at work: what they run is ended first, and what they made is kept.")
+    elif running:
+        typer.echo(f"{running} of them at work, and what they run goes on: {STILL_RUNNING}")
 
 
 @convoy_app.command("archive")

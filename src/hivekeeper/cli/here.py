@@ -16,6 +16,29 @@ Json = Annotated[bool, typer.Option("--json", help="Output JSON.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded in the ledger.")]
 
 NO_KEEPER = "The keeper is not running"
+STILL_RUNNING = "the keeper is not running. Type: hive up  (or, to end all workers now: hive down --workers)"
+
+
+_named: list[str] = []
+
+
+def enter(directory: Path) -> None:
+    """Work as if started in a directory, and remember that a person has named it."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise InputError(f"{directory}: {error.strerror}.", advice="-C takes an existing directory.") from None
+    _named[:] = [str(Path.cwd())]
+
+
+def forget_named() -> None:
+    """Begin another command, where no directory is named yet."""
+    _named.clear()
+
+
+def find_named() -> str | None:
+    """Find the directory that a person has named for this command; None where they stand in it."""
+    return next(iter(_named), None)
 
 
 def find_here() -> Path:

@@ -12,7 +12,7 @@ from hivekeeper.commands import queue as commands
 from hivekeeper.domain.merge import HOTFIX_PRIORITY
 from hivekeeper.errors import InputError
 from hivekeeper.git.mirror import check_git
-from hivekeeper.git.remote import get_branch
+from hivekeeper.git.remote import get_branch, has_branch
 from hivekeeper.hive import find_living_holder
 from hivekeeper.store import queries
 from hivekeeper.views import queue as views
@@ -93,11 +93,15 @@ def queue_submit(
     check_git()
     hive = read_here()
     with hive.ledger.read() as connection:
-        chosen, *others = views.get_repos(connection, repo)
+        repos = views.get_repos(connection, repo)
         kept = find_living_holder(connection) is not None
-    if others:
-        names = ", ".join(each.name for each in (chosen, *others))
-        raise InputError(f"In which repository is '{branch}'?", advice=f"Say it with --repo: there are {names}.")
+    if len(repos) > 1:
+        names = ", ".join(each.name for each in repos)
+        repos = [each for each in repos if has_branch(each.path, branch)]
+        if len(repos) != 1:
+            has = f"{' and '.join(each.name for each in repos)} have" if repos else "No repository of this hive has"
+            raise InputError(f"{has} a branch '{branch}'.", advice=f"Say it with --repo: there are {names}.")
+    [chosen] = repos
     commit = get_branch(chosen.path, branch)
     with hive.ledger.write(me()) as tx:
         done = commands.submit_branch(tx, chosen, branch, commit, is_hotfix=priority, why="hive queue submit")

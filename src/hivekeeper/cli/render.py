@@ -4,12 +4,14 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hivekeeper.cli.here import find_named
 from hivekeeper.clock import to_local
 from hivekeeper.domain.events import Event
 from hivekeeper.views.events import say_event
@@ -80,12 +82,7 @@ def _cell(value: object) -> Text:
 def print_status(view: Mapping[str, Any]) -> None:
     """Print what needs a person first, then the rest."""
     out = console()
-    if view["needs_me"]:
-        out.print("[bold red]Needs you[/]")
-        for need in view["needs_me"]:
-            out.print(Text(f"  {tell(need['what'])}\n    → {tell(need['type'])}"))
-    else:
-        out.print("[green]Nothing needs you.[/]")
+    _print_needs(out, view["needs_me"])
     keeper = view["keeper"]
     out.print(Text(tell(_say_keeper(keeper))))
     if view["walls"]:
@@ -111,6 +108,29 @@ def print_status(view: Mapping[str, Any]) -> None:
         if repo["agent_configuration"]:
             files = ", ".join(repo["agent_configuration"])
             out.print(Text(clean(f"{repo['repo']}: its agents obey {shorten(files)}"), style="dim"))
+
+
+def _print_needs(out: Console, needs: Sequence[Mapping[str, Any]]) -> None:
+    out.print("[bold red]Needs you[/]" if needs else "[green]Nothing needs you.[/]")
+    for need in needs:
+        out.print(Text(f"  {tell(need['what'])}"))
+        for line in say_failure(need.get("failure")):
+            out.print(Text(f"  {line}", style="dim"))
+        out.print(Text(f"    → {say_advice(need['type'])}"))
+
+
+def say_failure(failure: Mapping[str, Any] | None) -> list[str]:
+    """Say the last lines of what failed, and where all of them are."""
+    if not failure:
+        return []
+    return [*(f"  | {clean(line)}" for line in failure["lines"]), f"  all of it: {clean(failure['type'])}"]
+
+
+def say_advice(command: str) -> str:
+    """Say what to type so that it can be typed where the person is: they may have named a hive elsewhere."""
+    where = find_named()
+    named = f"hive -C {quote(where)} " if where else "hive "
+    return re.sub(r"^hive (?=[a-z])", lambda _: named, tell(command))
 
 
 def print_status_anew(view: Mapping[str, Any]) -> None:
@@ -252,6 +272,8 @@ def print_task(view: Mapping[str, Any]) -> None:
     """Print a task and its attempts."""
     out = console()
     out.print(Text(tell(view["why"]), style="bold"))
+    for line in say_failure(view["failure"]):
+        out.print(Text(line))
     out.print(Text(f"$ {clean(view['command'])}", style="dim"))
     for attempt in view["attempts"]:
         head = f"  attempt {attempt['attempt']} (worker {attempt['worker']}): {attempt['state']} {attempt['reason']}"

@@ -103,7 +103,7 @@ def runner_test(name: str, *, json: Json = False) -> None:
 
 
 def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
-    from hivekeeper.keeper.keeper import find_hive_walls  # noqa: PLC0415 - only this command needs it
+    from hivekeeper.keeper.programs import find_hive_walls  # noqa: PLC0415 - only this command needs it
 
     places, now = hive.places, to_seconds(hive.ledger.clock.now())
     for left in places.hive.glob("trial-*"):  # of one that was killed: there are sign-in files in it

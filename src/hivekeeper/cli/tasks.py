@@ -1,18 +1,22 @@
 """The commands about single tasks."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hivekeeper.cli import render
-from hivekeeper.cli.here import Json, Reason, me, open_here, read_here
+from hivekeeper.cli.convoys import check_runners
+from hivekeeper.cli.here import STILL_RUNNING, Json, Reason, me, open_here, read_here
 from hivekeeper.cli.restore import restore
 from hivekeeper.commands import plans, tasks
 from hivekeeper.domain.names import TASK_ID_RULE, is_name, is_task_id
-from hivekeeper.domain.plan import TaskSpec
+from hivekeeper.domain.plan import make_task
+from hivekeeper.domain.states import TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.hive import find_living_holder
-from hivekeeper.views.tasks import get_task, show_task, show_why
+from hivekeeper.store import queries
+from hivekeeper.views.failures import show_failure
+from hivekeeper.views.tasks import get_task, list_tasks, show_task, show_why
 
 task_app = typer.Typer(no_args_is_help=True, help="Add, retry, edit and cancel tasks; see why one is not done.")
 task_app.command()(restore)
@@ -31,34 +35,55 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
     verify: Annotated[str | None, typer.Option(help="Its own gate, after the repository's.")] = None,
     output: Annotated[list[str], typer.Option(help="A file it promises.")] = [],  # noqa: B006 - as above
     path: Annotated[list[str], typer.Option(help="A glob: all that it may change.")] = [],  # noqa: B006 - as above
-    priority: int = 0,
-    attempts: Annotated[int, typer.Option(min=1, max=100)] = 3,
+    priority: Annotated[int | None, typer.Option(help="The highest goes first.")] = None,
+    attempts: Annotated[int | None, typer.Option(min=1, max=100, help="How often it is tried at most.")] = None,
 ) -> None:
-    """Add one task to a convoy, which is created if missing."""
+    """Add one task to a convoy, which is created if missing; what is not said is as its plan's defaults say."""
     if not is_name(convoy) or not is_task_id(task_id):
         raise InputError(f"'{convoy}' or '{task_id}' is not a name.", advice=f"Names are {TASK_ID_RULE}.")
     from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - its parser takes a third of every start of `hive`
 
     hive = open_here()
-    if runner:
-        hive.settings.check_runner(runner)
-    spec = TaskSpec(
-        id=task_id,
-        command=command,
-        prompt=read_prompt(prompt),
-        runner=runner,
-        outputs=tuple(output),
-        paths=tuple(path),
-        repo=repo,
-        after=tuple(after),
-        verify=verify,
-        priority=priority,
-        attempts=attempts,
-        limits=hive.settings.limits,
-    )
+    said = {"runner": runner, "priority": priority, "attempts": attempts}
+    task: dict[str, Any] = {
+        "id": task_id,
+        "command": command,
+        "prompt": read_prompt(prompt),
+        "outputs": tuple(output),
+        "paths": tuple(path),
+        "repo": repo,
+        "after": tuple(after),
+        "verify": verify,
+        **{name: value for name, value in said.items() if value not in (None, "")},
+    }
     with hive.ledger.write(me()) as tx:
+        known = queries.find_convoy(tx.connection, convoy)
+        spec = make_task(task, known.get_defaults() if known else {}, hive.settings.limits)
+        for name in (spec.runner,) if isinstance(spec.runner, str) else spec.runner:
+            if name:
+                hive.settings.check_runner(name)
+        check_runners(hive, [spec])
         added = plans.add_task(tx, convoy, spec, why="hive task add")
     typer.echo(f"{convoy}/{task_id} is added." if added else f"{convoy}/{task_id} was there already.")
+
+
+@task_app.command("ls")
+def task_ls(
+    convoy: Annotated[str | None, typer.Argument(help="Only of this convoy.")] = None,
+    *,
+    state: Annotated[TaskState | None, typer.Option(case_sensitive=False, help="Only in this state.")] = None,
+    json: Json = False,
+) -> None:
+    """List tasks: how far each is, and who or what it waits for."""
+    with read_here().ledger.read() as connection:
+        rows = list_tasks(connection, convoy, state)
+    if json:
+        render.print_json(rows)
+    elif rows:
+        columns = {"task": "Task", "state": "State", "attempts": "Attempts", "repo": "Repository", "title": "Title"}
+        render.print_table(rows, {**columns, "why": "Why"})
+    else:
+        typer.echo("There is no such task.")
 
 
 @task_app.command("show")
@@ -67,7 +92,8 @@ def task_show(task: str, *, json: Json = False) -> None:
     hive = read_here()
     with hive.ledger.read() as connection:
         kept, now = find_living_holder(connection) is not None, hive.ledger.clock.now()
-        view = show_task(connection, get_task(connection, task), keeper_is_alive=kept, now=now)
+        row = get_task(connection, task)
+        view = show_task(connection, row, keeper_is_alive=kept, now=now, outputs=hive.places.runs)
     render.print_json(view) if json else render.print_task(view)
 
 
@@ -80,8 +106,14 @@ def task_why(task: str, *, json: Json = False) -> None:
         sentence = show_why(
             connection, row, keeper_is_alive=find_living_holder(connection) is not None, now=hive.ledger.clock.now()
         )
-    view = {"task": row.key, "state": row.state.value, "why": sentence}
-    render.print_json(view) if json else typer.echo(render.tell(sentence))
+        failure = show_failure(connection, row, hive.places.runs)
+    view = {"task": row.key, "state": row.state.value, "why": sentence, "failure": failure}
+    if json:
+        render.print_json(view)
+        return
+    typer.echo(render.tell(sentence))
+    for line in render.say_failure(failure):
+        typer.echo(line)
 
 
 @task_app.command("cancel")
@@ -91,14 +123,47 @@ def task_cancel(task: str, reason: Reason = "") -> None:
     with hive.ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = tasks.cancel_task(tx, row, why=reason)
-    typer.echo(f"{row.key} is cancelled." if done else f"{row.key} was cancelled already.")
+        now = get_task(tx.connection, row.key).state
+        kept = find_living_holder(tx.connection) is not None
+    if now is TaskState.CANCELLED:
+        typer.echo(f"{row.key} is cancelled." if done else f"{row.key} was cancelled already.")
+    elif kept:
+        typer.echo(f"{row.key} is being cancelled: what it runs is ended first, and what it made is kept.")
+    else:
+        typer.echo(f"{row.key} is to be cancelled, but what it runs goes on: {STILL_RUNNING}")
 
 
 @task_app.command("retry")
-def task_retry(task: str, reason: Reason = "") -> None:
-    """Try a failed or unknown task again."""
+def task_retry(
+    task: str,
+    reason: Reason = "",
+    note: Annotated[str, typer.Option(help="What its next worker is told; @FILE is what the file says.")] = "",
+) -> None:
+    """Try a failed, unknown or cancelled task again."""
+    from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - its parser takes a third of every start of `hive`
+
+    words = read_prompt(note)
     hive = read_here()
     with hive.ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
-        done = tasks.retry_task(tx, row, why=reason)
+        done = tasks.retry_task(tx, row, why=reason, note=words)
     typer.echo(f"{row.key} will be tried again." if done else f"{row.key} is under way already.")
+
+
+@task_app.command("edit")
+def task_edit(
+    task: str,
+    *,
+    prompt: Annotated[str, typer.Option(help="What its runner is told; @FILE is what the file says.")] = "",
+    command: Annotated[str, typer.Option(help="What it runs.")] = "",
+    reason: Reason = "",
+) -> None:
+    """Change the prompt or the command of a task that nobody works on."""
+    from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - as above
+
+    words = read_prompt(prompt)
+    hive = read_here()
+    with hive.ledger.write(me()) as tx:
+        row = get_task(tx.connection, task)
+        done = tasks.edit_task(tx, row, command=command, prompt=words, why=reason)
+    typer.echo(f"{row.key} is changed." if done else f"{row.key} was that already.")

@@ -1,10 +1,10 @@
-"""Keeping a hive in the foreground: live progress on a terminal, plain lines elsewhere, Ctrl-C that harms nobody."""
+"""Keeping a hive in the foreground, or following its keeper: a live picture or plain lines, and a harmless Ctrl-C."""
 
 import signal
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -14,14 +14,16 @@ from rich.text import Text
 from hivekeeper.cli import render
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.rows import ConvoyRow
-from hivekeeper.domain.states import ConvoyState, TaskState
+from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
 from hivekeeper.errors import UnavailableError
-from hivekeeper.hive import Hive
+from hivekeeper.hive import Hive, find_living_holder
+from hivekeeper.runs.local import LocalRuns, Runs
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events, read_head
 from hivekeeper.views.convoys import estimate_end, list_waits, summarise
 from hivekeeper.views.events import NOTABLE
+from hivekeeper.views.tasks import waits_for_person
 from hivekeeper.views.workers import list_workers
 
 if TYPE_CHECKING:
@@ -29,19 +31,26 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _REST_S = 0.25  # four pictures a second are as live as anybody reads
+_LOOK_AGAIN_S = 0.1
 _ESTIMATE_AGAIN_S = 5.0
 _SWEEP_S = 3.0  # what cannot be removed by then is left to the next keeper
 
 
-def is_settled(connection: Connection, convoy: str) -> bool:
-    """Tell whether a convoy has ended and everything that follows from it is done or waits for a person."""
+def is_settled(connection: Connection, convoy: str, *, now: str, is_attended: bool, is_ours: bool = True) -> bool:
+    """Tell whether a convoy has ended and everything that follows from it is done or waits for a person.
+
+    Without anybody to attend to it, it is settled too when nothing of it can go on until a person does something. Whose
+    keeper is `ours` leaves nobody at work behind.
+    """
     found = queries.find_convoy(connection, convoy)
-    _, attempts, runs = queries.count_open_work(connection)
-    if found is None or attempts or runs:
+    at_work = [attempt.convoy for attempt, _ in queries.list_open_attempts(connection, AttemptState.WORKING)]
+    runs = queries.count_open_work(connection)[2]
+    if found is None or convoy in at_work or (is_ours and (at_work or runs)):
         return False
     repos = queries.list_repos(connection)
     if found.state is ConvoyState.ACTIVE:
-        return _waits_for_repository(connection, convoy, {repo.name for repo in repos if repo.is_away})
+        away = _waits_for_repository(connection, convoy, {repo.name for repo in repos if repo.is_away})
+        return away or (not is_attended and waits_for_person(connection, convoy, now=now))
     return all(not repo.awaits_publishing or repo.publish_problem or repo.problem or repo.is_away for repo in repos)
 
 
@@ -53,48 +62,102 @@ def _waits_for_repository(connection: Connection, convoy: str, away: set[str]) -
     return bool(free) and all(task.repo in away for task in free)
 
 
+class _Signals:
+    """Ctrl-C and SIGTERM, which end the watching and nothing else."""
+
+    def __init__(self) -> None:
+        self.interrupted, self.preempted = threading.Event(), threading.Event()
+        signal.signal(signal.SIGINT, self._interrupt)
+        signal.signal(signal.SIGTERM, self._interrupt)
+
+    def _interrupt(self, number: int, _frame: object) -> None:
+        if number == signal.SIGTERM:  # not from a person: the machine may be about to go
+            self.preempted.set()
+        self.interrupted.set()
+
+
 def keep(keeper: "Keeper", hive: Hive, convoy: str | None) -> int:
     """Keep until the convoy is settled (for ever without one); tell the exit code."""
-    interrupted, preempted = threading.Event(), threading.Event()
-
-    def interrupt(number: int, _frame: object) -> None:
-        if number == signal.SIGTERM:  # not from a person: the machine may be about to go
-            preempted.set()
-        interrupted.set()
-
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGTERM, interrupt)
+    signals = _Signals()
     with hive.ledger.read() as connection:
         seen = read_head(connection).seq
-    display: _Picture | _Lines = _Picture(keeper, hive, convoy) if sys.stdout.isatty() else _Lines()
     keeper.start()
     settled_at: float | None = None
+
+    def is_over(connection: Connection) -> bool:
+        nonlocal settled_at
+        now = hive.ledger.clock.now()
+        if convoy is None or not is_settled(connection, convoy, now=now, is_attended=sys.stdout.isatty()):
+            return False
+        settled_at = settled_at or keeper.clock.monotonic()
+        left = queries.list_removable_sandboxes(connection, 1)
+        return not left or keeper.clock.monotonic() - settled_at > _SWEEP_S
+
     try:
-        with display:
-            while not keeper.stopped.is_set() and not interrupted.is_set():
-                keeper.wait_for_commit(0.5)
-                with hive.ledger.read() as connection:
-                    events = read_events(connection, seen, 10_000)
-                    seen = events[-1].seq if events else seen
-                    news = [render.say_line(event)[11:] for event in events if type(event.body) in NOTABLE]
-                    display.show(connection, news)
-                    if convoy is not None and is_settled(connection, convoy):
-                        settled_at = settled_at or keeper.clock.monotonic()
-                        left = queries.list_removable_sandboxes(connection, 1)
-                        if not left or keeper.clock.monotonic() - settled_at > _SWEEP_S:
-                            break
-                for name, problem in keeper.problems.items():
-                    sys.stderr.write(f"hive: {name} has trouble and tries again: {render.clean(problem)}\n")
-                keeper.problems.clear()
-                interrupted.wait(display.rest_s)
-        if preempted.is_set():
+        for _ in _watch(hive, keeper.runs, convoy, seen, keeper.wait_for_commit, is_over, signals):
+            for name, problem in keeper.problems.items():
+                sys.stderr.write(f"hive: {name} has trouble and tries again: {render.clean(problem)}\n")
+            keeper.problems.clear()
+            if keeper.stopped.is_set():
+                break
+        if signals.preempted.is_set():
             saved, workers = keeper.leave()
             sys.stdout.write(f"Stopping; saved the work of {saved} of {workers} workers.\n")
     finally:
         keeper.close()
     if keeper.fenced is not None:
         raise keeper.fenced
-    return INTERRUPTED if interrupted.is_set() else 0
+    return INTERRUPTED if signals.interrupted.is_set() else 0
+
+
+def follow(hive: Hive, convoy: str, seen: int) -> int:
+    """Watch a convoy that another process keeps until it is settled; that keeper goes on, whatever happens here."""
+    signals = _Signals()
+    with hive.ledger.read() as connection:
+        name = read_head(connection).hive
+
+    def wait(longest_s: float) -> None:
+        clock, version = hive.ledger.clock, hive.ledger.version()
+        deadline = clock.monotonic() + longest_s
+        while hive.ledger.version() == version and clock.monotonic() < deadline:
+            if signals.interrupted.wait(_LOOK_AGAIN_S):
+                return
+
+    def is_over(connection: Connection) -> bool:
+        now = hive.ledger.clock.now()
+        return is_settled(connection, convoy, now=now, is_attended=sys.stdout.isatty(), is_ours=False)
+
+    with closing(LocalRuns(hive.places.runs, name)) as runs:
+        for connection in _watch(hive, runs, convoy, seen, wait, is_over, signals):
+            if find_living_holder(connection) is None:
+                what = "The keeper that took it has stopped. What runs goes on and is found again."
+                raise UnavailableError(what, advice="Type: hive up")
+    return INTERRUPTED if signals.interrupted.is_set() else 0
+
+
+def _watch(  # noqa: PLR0913, PLR0917 - all that a keeper and one who follows do differently
+    hive: Hive,
+    runs: Runs,
+    convoy: str | None,
+    seen: int,
+    wait: Callable[[float], None],
+    is_over: Callable[[Connection], bool],
+    signals: _Signals,
+) -> Iterator[Connection]:
+    """Show what is new after an event until it is over or interrupted, and let the caller look after each time."""
+    display: _Picture | _Lines = _Picture(runs, hive, convoy) if sys.stdout.isatty() else _Lines()
+    with display:
+        while not signals.interrupted.is_set():
+            wait(0.5)
+            with hive.ledger.read() as connection:
+                events = read_events(connection, seen, 10_000)
+                seen = events[-1].seq if events else seen
+                news = [render.say_line(event)[11:] for event in events if type(event.body) in NOTABLE]
+                display.show(connection, news)
+                if is_over(connection):
+                    return
+                yield connection
+            signals.interrupted.wait(display.rest_s)
 
 
 class _Lines:
@@ -121,8 +184,8 @@ class _Picture:
 
     rest_s = _REST_S
 
-    def __init__(self, keeper: "Keeper", hive: Hive, convoy: str | None) -> None:
-        self._runs = keeper.runs
+    def __init__(self, runs: Runs, hive: Hive, convoy: str | None) -> None:
+        self._runs = runs
         self._hive = hive
         self._convoy = convoy
         self._live = Live(console=render.console(), auto_refresh=False, transient=True)

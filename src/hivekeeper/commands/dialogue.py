@@ -1,6 +1,6 @@
 """The sessions of an attempt: who takes its prompt, what each is told, and what follows from how one ended."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -29,6 +29,7 @@ class Sessions:
     clock: Clock
     boot_id: str
     runners: Mapping[str, Runner]
+    find_problem: Callable[[Runner], str | None] = lambda _: None
 
     def follow(
         self, connection: Connection, work: Work, runs: Sequence[RunRow], holds: Sequence[HoldRow]
@@ -53,6 +54,8 @@ class Sessions:
                 return work, step
             case sessions.Again(name, session, resume):
                 runner = self.runners.get(name)
+                if runner and (missing := self._hold_missing(runner)):
+                    return work, missing
                 begun = replace(work, runner=runner, session=session, resume=resume)
                 return begun, a.Intend("agent", len(agents) + 1) if runner else a.Fail(f"there is no runner '{name}'")
             case sessions.Over():
@@ -69,7 +72,14 @@ class Sessions:
             held = hold or next((h for h in holds if h.scope == "runner" and h.name in task.runners), None)
             return work, sessions.Park(f"{held.cause}: {held.why}") if held else lack_runner(task)
         runner = self.runners.get(name)
+        if runner and (missing := self._hold_missing(runner)):
+            return work, missing
         return (replace(work, runner=runner), step) if runner else (work, lack_runner(task))
+
+    def _hold_missing(self, runner: Runner) -> sessions.Hold | None:
+        """Have a runner wait for a person whose program cannot be started: no attempt of anybody is worth that."""
+        problem = self.find_problem(runner)
+        return sessions.Hold("runner", runner.name, "missing", None, 1, problem) if problem else None
 
     def tell(self, connection: Connection, work: Work) -> Work:
         """Put what an agent is told where it can read it."""
@@ -86,6 +96,8 @@ class Sessions:
             # Whoever begins has heard nothing of what others were told.
             parts = [describe_so_far(last, self._list_changed(work))] if last is not None else []
             words = "\n\n".join([words, *parts, *([describe_told(told)] if told else [])])
+        elif told:
+            feedback = "\n\n".join(filter(None, (feedback, describe_told(told))))  # a command hears it there
         return replace(
             work,
             prompt=write_prompt(self.places, words) if words else None,

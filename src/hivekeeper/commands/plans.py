@@ -62,6 +62,8 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
     elif existing.accept != plan.accept:
         is_ = f"Convoy '{plan.convoy}' is already here with {'another' if existing.accept else 'no'} accept command"
         unchanged.append(f"{is_}; it stays as it was. Give the plan another convoy name to change it.")
+    if plan.defaults != (existing.get_defaults() if existing else {}):
+        tx.record(e.ConvoyDefaultsSet(plan.convoy, plan.defaults), why=why)
     unchanged += [_take_repo(tx, repo, is_wanted=bool(new)) for repo in plan.repos]
     if existing and (new or _was_refused(tx, existing)):
         _reopen(tx, existing)
@@ -73,7 +75,10 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
 def add_tasks(tx: Transaction, convoy: str, specs: Iterable[TaskSpec], *, why: str = "") -> Submitted:
     """Add tasks to a convoy, which is made if need be; of the convoy itself this says nothing."""
     existing = queries.find_convoy(tx.connection, convoy)
-    return submit_plan(tx, PlanSpec(convoy, tuple(specs), accept=existing.accept if existing else None), why=why)
+    plan = PlanSpec(convoy, tuple(specs))
+    if existing:
+        plan = replace(plan, accept=existing.accept, defaults=existing.get_defaults())
+    return submit_plan(tx, plan, why=why)
 
 
 def add_task(tx: Transaction, convoy: str, spec: TaskSpec, *, why: str = "") -> bool:

@@ -6,7 +6,7 @@ plain data beside it, so that a misspelt key in one task does not hide an unknow
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,12 +32,12 @@ from hivekeeper.domain.plan import (
     Limits,
     PlanSpec,
     RepoSpec,
-    TaskSpec,
     find_cycle,
     has_password,
     is_inside,
     is_output,
     is_url,
+    make_task,
     split_path,
 )
 
@@ -155,12 +155,14 @@ def load_plan(path: Path, limits: Limits | None = None, runners: Collection[str]
     _check_references(located, problems, runners)
     if plan is None or problems.found:
         raise problems.error()
+    defaults = _read_fields(plan.defaults)
     return PlanSpec(
         convoy=plan.convoy,
-        tasks=tuple(_task_spec(task, plan.defaults, limits or Limits()) for task in plan.tasks),
+        tasks=tuple(make_task(_read_task(task), defaults, limits or Limits()) for task in plan.tasks),
         repos=tuple(_repo_spec(name, repo, path.parent) for name, repo in plan.repos.items()),
         accept=plan.accept,
         budget=plan.budget.model_dump(exclude_none=True),
+        defaults=defaults,
     )
 
 
@@ -178,17 +180,19 @@ def read_prompt(said: str) -> str:
     return text
 
 
-def _task_spec(task: _Task, defaults: _Defaults, limits: Limits) -> TaskSpec:
-    said: dict[str, Any] = defaults.model_dump(exclude_unset=True) | task.model_dump(exclude_unset=True)
-    limited = {field: said.pop(key) for key, field in LIMIT_FIELDS.items() if key in said}
-    outputs = [said.pop("output")] if task.output else task.outputs
-    if task.command:
-        said.pop("runner", None)  # That of the defaults is for prompts.
-    if isinstance(named := said.get("runner"), list):
-        said["runner"] = tuple(named) if named[1:] else named[0]
+def _read_fields(said: _Defaults) -> dict[str, Any]:
+    """Read what is said at all, by the fields of a task."""
+    fields: dict[str, Any] = said.model_dump(exclude_unset=True)
+    limited = {field: fields.pop(key) for key, field in LIMIT_FIELDS.items() if key in fields}
+    return {**fields, "limits": limited} if limited else fields
+
+
+def _read_task(task: _Task) -> dict[str, Any]:
+    fields = _read_fields(task)
+    fields.pop("output", None)
+    outputs = [task.output] if task.output else task.outputs
     lists = {"after": task.after, "strengths": task.strengths, "paths": task.paths, "outputs": outputs}
-    said |= {name: tuple(items) for name, items in lists.items()}
-    return TaskSpec(**said, limits=replace(limits, **limited))
+    return {**fields, **{name: tuple(items) for name, items in lists.items()}}
 
 
 def _repo_spec(name: str, repo: _Repo, directory: Path) -> RepoSpec:

@@ -20,10 +20,11 @@ class Outcome(StrEnum):
 def decide_outcome(counts: Mapping[TaskState, int], ready: int) -> Outcome:
     """Decide whether a convoy has ended. `ready` counts its PENDING tasks that nothing settled keeps from starting.
 
-    A task that waits for one that failed, was cancelled or is unknown can never start by itself; when nothing else is
-    left, the convoy has failed and says so instead of waiting for ever.
+    What a person cancelled is no failure: the convoy is complete without it. A task that waits for one that failed, was
+    cancelled or is unknown can never start by itself; when nothing else is left, the convoy has failed and says so
+    instead of waiting for ever.
     """
-    if not counts or counts.keys() == {TaskState.COMPLETE}:
+    if counts.keys() <= {TaskState.COMPLETE, TaskState.CANCELLED}:
         return Outcome.COMPLETE
     if counts.get(TaskState.IN_PROGRESS, 0) or counts.get(TaskState.CANCELLING, 0) or ready:
         return Outcome.GOING_ON

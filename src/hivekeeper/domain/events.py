@@ -114,7 +114,7 @@ class ConvoyExtended(Body):
 @kind("convoy.completed", "convoy")
 @dataclass(frozen=True, slots=True)
 class ConvoyCompleted(Body):
-    """Every task of the convoy is COMPLETE."""
+    """Every task of the convoy is COMPLETE, or was cancelled by a person."""
 
     convoy: str
 
@@ -133,6 +133,15 @@ class ConvoyArchived(Body):
     """The convoy is put away; its ids can never be dispatched again."""
 
     convoy: str
+
+
+@kind("convoy.defaults_set", "convoy")
+@dataclass(frozen=True, slots=True)
+class ConvoyDefaultsSet(Body):
+    """The plan says what holds for tasks that do not say it themselves; also for those added to the convoy later."""
+
+    convoy: str
+    defaults: dict[str, Any]
 
 
 @kind("swarm.opened", "convoy")
@@ -284,7 +293,7 @@ class TaskAdded(Body):
 @kind("task.cancelled", "task")
 @dataclass(frozen=True, slots=True)
 class TaskCancelled(Body):
-    """The task will never run (again); a person may say so only while nothing of it runs."""
+    """The task will not run, unless a person revives it; a person may cancel only while nothing of it runs."""
 
     task: str
 
@@ -300,10 +309,20 @@ class TaskCancelRequested(Body):
 @kind("task.retry_requested", "task")
 @dataclass(frozen=True, slots=True)
 class TaskRetryRequested(Body):
-    """A person wants a FAILED or UNKNOWN task tried again."""
+    """A person wants a FAILED, UNKNOWN or CANCELLED task tried again."""
 
     task: str
     attempts_allowed: int
+
+
+@kind("task.edited", "task")
+@dataclass(frozen=True, slots=True)
+class TaskEdited(Body):
+    """A person changed what a task nobody works on is told; this is all of it, `command` or `prompt`."""
+
+    task: str
+    command: str
+    prompt: str
 
 
 @kind("task.dispatched", "task")
@@ -449,7 +468,7 @@ class RunLost(Body):
 
 
 REQUESTS: frozenset[type[Body]] = frozenset(
-    {ConvoySubmitted, ConvoyExtended, ConvoyArchived, RepoWanted, TaskAdded, TaskCancelled, TaskCancelRequested,
-     TaskRetryRequested, RunKillRequested, MergeApproved, MergePrioritized, RepoPaused, RepoResumed,
-     WorkerTold, HoldLifted, BudgetRaised, RepoPinned}
+    {ConvoySubmitted, ConvoyExtended, ConvoyArchived, ConvoyDefaultsSet, RepoWanted, TaskAdded, TaskCancelled,
+     TaskCancelRequested, TaskRetryRequested, TaskEdited, RunKillRequested, MergeApproved, MergePrioritized,
+     RepoPaused, RepoResumed, WorkerTold, HoldLifted, BudgetRaised, RepoPinned}
 )  # fmt: skip

@@ -3,9 +3,10 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 # As git reads them: a scheme, or a host before the first colon; `name::address` would have git start a program.
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|(?:[\w.+-]+@)?[A-Za-z0-9][^:/\s]*:(?!:)\S+", re.ASCII)
@@ -79,17 +80,33 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """Tasks over repositories, to be kept until done."""
+    """Tasks over repositories, to be kept until done.
+
+    `defaults` is what the plan says for tasks that do not say it themselves, by the fields of `TaskSpec`.
+    """
 
     convoy: str
     tasks: tuple[TaskSpec, ...]
     repos: tuple[RepoSpec, ...] = ()
     accept: str | None = None
     budget: dict[str, float] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
         """Tell two plans apart by what they say, not by how they are written."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        said = {name: value for name, value in asdict(self).items() if name != "defaults"}  # its tasks have them
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def make_task(said: Mapping[str, Any], defaults: Mapping[str, Any], limits: Limits) -> TaskSpec:
+    """Make a task of what is said of it, else of its convoy's defaults, else of the hive's limits."""
+    # The runner of the defaults is for prompts.
+    taken = {name: value for name, value in defaults.items() if name != "runner" or not said.get("command")}
+    fields: dict[str, Any] = {**taken, **said}
+    fields["limits"] = replace(limits, **{**defaults.get("limits", {}), **said.get("limits", {})})
+    if isinstance(named := fields.get("runner"), list):
+        fields["runner"] = tuple(named) if named[1:] else named[0]
+    return TaskSpec(**fields)
 
 
 def is_url(text: str) -> bool:

@@ -25,6 +25,8 @@ Row = Mapping[str, Value]
 
 SETTLED = (AttemptState.SUCCEEDED, AttemptState.FAILED, AttemptState.UNKNOWN, AttemptState.CANCELLED)
 
+AT_REST = (TaskState.FAILED, TaskState.UNKNOWN, TaskState.CANCELLED)
+
 # Every table the projection writes, in the order a replay may compare them.
 PROJECTED_TABLES = (
     "lease", "repo", "convoy", "swarm", "task", "task_after", "task_prompt", "attempt", "merge_entry", "run",
@@ -160,7 +162,10 @@ def _project_task(event: e.Event) -> tuple[Change, ...] | None:
             return (_move("task", {"key": b.task}, TaskState.CANCELLING, reason=why),)
         case e.TaskRetryRequested() as b:
             values: Row = {"state": TaskState.PENDING.value, "attempts_allowed": b.attempts_allowed, "reason": why}
-            return (Update("task", {"key": b.task}, values, (TaskState.FAILED, TaskState.UNKNOWN)),)
+            return (Update("task", {"key": b.task}, values, AT_REST),)
+        case e.TaskEdited() as b:
+            prompt = (Update("task_prompt", {"task": b.task}, {"text": b.prompt}),) if b.prompt else ()
+            return (Update("task", {"key": b.task}, {"command": b.command}, (TaskState.PENDING, *AT_REST)), *prompt)
         case _:
             return None
 
@@ -303,18 +308,6 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
             return (Upsert("lease", {"id": 1}, values),)
         case e.LeaseReleased() as b:
             return (Update("lease", {"id": 1, "holder": b.holder, "released_at": None}, {"released_at": at}),)
-        case e.ConvoySubmitted() as b:
-            row: dict[str, Value] = {"name": b.convoy, "pipeline": b.pipeline, "accept": b.accept, "submitted_at": at}
-            begun: Row = {"opened_at": at, "state": ConvoyState.ACTIVE.value, "budget": e.encode_json(b.budget)}
-            return (Insert("convoy", {**row, **begun}),)
-        case e.ConvoyExtended() as b:
-            return (_move("convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None, opened_at=at),)
-        case e.ConvoyCompleted() as b:
-            return (_move("convoy", {"name": b.convoy}, ConvoyState.COMPLETE, ended_at=at),)
-        case e.ConvoyFailed() as b:
-            return (_move("convoy", {"name": b.convoy}, ConvoyState.FAILED, ended_at=at),)
-        case e.ConvoyArchived() as b:
-            return (_move("convoy", {"name": b.convoy}, ConvoyState.ARCHIVED, archived_at=at),)
         case e.SwarmOpened() as b:
             swarm: Row = {"convoy": b.convoy, "number": b.number, "state": SwarmState.OPEN.value, "opened_at": at}
             return (Insert("swarm", swarm), Update("convoy", {"name": b.convoy}, {"swarms": b.number}))
@@ -328,6 +321,27 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
             return (Insert("message", {**told, "body": e.encode_json({"text": b.text}), "sent_at": at}),)
         case _:
             return _project_hold(event)
+
+
+def _project_convoy(event: e.Event) -> tuple[Change, ...] | None:
+    at = event.occurred_at
+    match event.body:
+        case e.ConvoySubmitted() as b:
+            row: dict[str, Value] = {"name": b.convoy, "pipeline": b.pipeline, "accept": b.accept, "submitted_at": at}
+            begun: Row = {"opened_at": at, "state": ConvoyState.ACTIVE.value, "budget": e.encode_json(b.budget)}
+            return (Insert("convoy", {**row, **begun}),)
+        case e.ConvoyExtended() as b:
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None, opened_at=at),)
+        case e.ConvoyCompleted() as b:
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.COMPLETE, ended_at=at),)
+        case e.ConvoyFailed() as b:
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.FAILED, ended_at=at),)
+        case e.ConvoyArchived() as b:
+            return (_move("convoy", {"name": b.convoy}, ConvoyState.ARCHIVED, archived_at=at),)
+        case e.ConvoyDefaultsSet() as b:
+            return (Update("convoy", {"name": b.convoy}, {"defaults": e.encode_json(b.defaults)}),)
+        case _:
+            return None
 
 
 def _project_hold(event: e.Event) -> tuple[Change, ...] | None:
@@ -442,4 +456,5 @@ _ROOMS = {
     "attempt": _project_attempt,
     "merge": _project_merge,
     "repo": _project_repo,
+    "convoy": _project_convoy,
 }

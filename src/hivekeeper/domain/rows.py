@@ -300,6 +300,11 @@ class ConvoyRow:
     accept: str | None = None
     opened_at: str | None = None
     budget: str = "{}"
+    defaults: str = "{}"
+
+    def get_defaults(self) -> dict[str, Any]:
+        """Read what its plan says for tasks that do not say it themselves."""
+        return dict(json.loads(self.defaults))
 
 
 @dataclass(frozen=True, slots=True)

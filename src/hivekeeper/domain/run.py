@@ -8,7 +8,7 @@ from hivekeeper.domain.events import encode_json
 from hivekeeper.domain.states import RunState
 
 # Why a run is to end: because somebody said so, or for a reason that is no end of its attempt.
-PERSON, MESSAGE, BUDGET, LIMIT = "person", "message", "budget", "limit"
+PERSON, MESSAGE, BUDGET, LIMIT, DOWN = "person", "message", "budget", "limit", "down"
 
 
 @dataclass(frozen=True, slots=True)

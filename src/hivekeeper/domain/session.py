@@ -47,6 +47,7 @@ class Hold:
     cause: str
     in_s: float | None
     strikes: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

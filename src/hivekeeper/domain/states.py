@@ -19,7 +19,7 @@ class RunState(StrEnum):
 
 
 class TaskState(StrEnum):
-    """A task is what a person wants; FAILED and UNKNOWN wait for a person."""
+    """A task is what a person wants; FAILED and UNKNOWN wait for a person, who may also revive a CANCELLED one."""
 
     PENDING = "PENDING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -77,7 +77,7 @@ class RepoState(StrEnum):
     FAILED = "FAILED"
 
 
-# A person may lead a task out of FAILED and UNKNOWN; nobody leads one out of COMPLETE or CANCELLED.
+# A person may lead a task out of FAILED, UNKNOWN and CANCELLED; nobody leads one out of COMPLETE.
 # A task being cancelled may still turn out to have landed: the landing is a fact, the cancelling was a wish.
 TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = MappingProxyType(
     {
@@ -96,7 +96,7 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = Mapp
             TaskState.FAILED: frozenset({TaskState.PENDING, TaskState.CANCELLED}),
             TaskState.UNKNOWN: frozenset({TaskState.PENDING, TaskState.CANCELLED}),
             TaskState.COMPLETE: frozenset(),
-            TaskState.CANCELLED: frozenset(),
+            TaskState.CANCELLED: frozenset({TaskState.PENDING}),
         },
         AttemptState: {
             AttemptState.WORKING: frozenset(

@@ -26,6 +26,14 @@ def get_branch(source: str, branch: str) -> str:
     return branches[branch]
 
 
+def has_branch(source: str, branch: str) -> bool:
+    """Tell whether a repository has a branch; one that cannot be read has none."""
+    try:
+        return branch in list_branches(source)
+    except UnavailableError:
+        return False
+
+
 def list_branches(source: str) -> dict[str, str]:
     """List a repository's branches with their commits; all of them, so that no name of anybody's is handed to git."""
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}

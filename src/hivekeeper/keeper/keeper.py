@@ -7,14 +7,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
+from hivekeeper.config.settings import load_settings
+from hivekeeper.config.values import FILE_NAME
 from hivekeeper.domain.attempt import is_saved
 from hivekeeper.domain.events import Body
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import AttemptState
-from hivekeeper.errors import HiveError, IllegalTransitionError, InputError, StaleEpochError, UnavailableError
+from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper import lease
+from hivekeeper.keeper.programs import find_hive_walls, find_problem, refuse_secrets, refuse_weak_walls
 from hivekeeper.loops import (
     Counts,
     Loop,
@@ -32,9 +37,7 @@ from hivekeeper.loops import (
 from hivekeeper.nudges import NudgeSocket, nudge
 from hivekeeper.runs.local import LocalRuns, Runs, open_output
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox.layout import is_within, trace
-from hivekeeper.sandbox.toolchain import find_secret
-from hivekeeper.sandbox.walls import Level, Walls, find_walls
+from hivekeeper.sandbox.walls import Walls
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_head
 
@@ -42,42 +45,18 @@ log = logging.getLogger("hivekeeper")
 
 LONGEST_BACKOFF_S = 30.0
 LONGEST_TURN_S = 0.1
+SETTLED_AFTER_S = 0.5
 # A fake agent for rehearsals: its prompt is a script of steps.
 SCRIPTED = Runner("scripted", f"{shlex.quote(sys.executable)} -P -m hivekeeper.testing.scripted")
 
 
-def find_hive_walls(hive: Hive, boot_id: str) -> Walls:
-    """Find how well this machine can keep a hive's workers apart, as its settings want it."""
-    settings, kept = hive.settings, str(hive.places.hive)
-    paths = (path for runner in settings.runners.values() for _, path in runner.list_paths())
-    wanted = Level(settings.level) if settings.level else None
-    return find_walls(
-        hive.places.walls,
-        boot_id,
-        wanted=wanted,
-        extra_read=settings.read,
-        extra_write=settings.write,
-        named=[path for path in paths if not is_within(trace(path).real, kept)],
-    )
-
-
-def _refuse_secrets(hive: Hive) -> None:
-    """Refuse to keep a hive whose hive.toml names what no worker may see; to show it would open it to all of them."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises for a user nobody gave a home
-    for runner in hive.settings.runners.values():
-        for key, path in runner.list_paths():
-            if secret := find_secret(path, home, str(hive.places.hive)):
-                what = f"[runners.{runner.name}] {key} in hive.toml names {path}, and no worker may see {secret}."
-                advice = "Put the program and what it reads into a directory of its own, such as ~/tools."
-                raise InputError(what, advice=advice)
-
-
-def _refuse_weak_walls(hive: Hive, boot_id: str) -> None:
-    """Refuse to keep a hive whose workers could not be kept apart as well as its settings require."""
-    required = Level(hive.settings.require) if hive.settings.require else Level.LIMITS
-    if required is not Level.LIMITS and (walls := find_hive_walls(hive, boot_id)).level.rank < required.rank:
-        what = f"This hive requires {required} around its workers, and this machine has {walls.level}: {walls.why}."
-        raise UnavailableError(what, advice="Mend that, or lower `require` in [sandbox] of hive.toml.")
+def _read_stamp(path: Path) -> tuple[int, int, int]:
+    """Read what is another when a file was changed, or replaced, or is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 class Keeper:
@@ -90,32 +69,38 @@ class Keeper:
         self.fenced: StaleEpochError | None = None
         self.problems: dict[str, str] = {}
         settings = hive.settings
-        _refuse_secrets(hive)
-        _refuse_weak_walls(hive, read_boot_id())
+        refuse_secrets(hive.settings, hive.places)
+        refuse_weak_walls(hive, read_boot_id())
         self._lease = lease.take(
             hive.ledger, hive.places.keeper_lock, self.clock, abandoned_after_s=settings.abandoned_after_s
         )
         self.authority = self._lease.authority
         with hive.ledger.read() as connection:
             name = read_head(connection).hive
-        self.runs = runs or LocalRuns(hive.places.runs, name, lambda: self._wake("executor"))
+        self.changed = threading.Event()
+        self.runs = runs or LocalRuns(hive.places.runs, name, self._note_change)
         self._walls: Walls | None = None
-        self.loops = self._build(workers or settings.workers)
+        self._workers = workers
+        self._read_at = self._seen = (-1, -1, -1)
+        self._seen_s = 0.0
+        self._is_leaving = False
+        self.loops = self._build()
         self._nudges = {loop.name: threading.Event() for loop in self.loops}
         self._committed = threading.Event()
         self._turns = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._socket: NudgeSocket | None = None
 
-    def _build(self, workers: int) -> Sequence[Loop]:
+    def _build(self) -> Sequence[Loop]:
         ledger, who, places, settings = self.hive.ledger, self.authority, self.hive.places, self.hive.settings
         boot, clock = self.runs.boot_id, self.clock
         dispatching = dispatcher.Settings(
-            workers,
+            self._workers or settings.workers,
             snapshot_every_s=settings.snapshot_every_s,
             runners={SCRIPTED.name: SCRIPTED, **settings.runners},
             queue=settings.patterns.queue,
             day=settings.day,
+            find_problem=lambda runner: find_problem(runner, self.find_walls()),
         )
         sweeping = janitor.Settings(
             archive_after_s=settings.archive_after_s if settings.patterns.convoys else 0.0,
@@ -159,8 +144,32 @@ class Keeper:
             self._walls = find_hive_walls(self.hive, self.runs.boot_id)
         return self._walls
 
+    def reload_settings(self) -> bool:
+        """Take up a changed hive.toml; False when there was none, or it cannot be used, which is told."""
+        stamp = _read_stamp(self.hive.places.root / FILE_NAME)
+        if stamp != self._seen:  # whoever writes it may not be done yet
+            self._seen, self._seen_s = stamp, self.clock.monotonic()
+        if stamp == self._read_at or self._is_leaving or self.clock.monotonic() - self._seen_s < SETTLED_AFTER_S:
+            return False
+        self._read_at = stamp
+        try:
+            new = replace(self.hive, settings=load_settings(self.hive.places.root))
+            refuse_secrets(new.settings, new.places)
+            refuse_weak_walls(new, self.runs.boot_id)
+        except (HiveError, OSError) as error:
+            self.problems["hive.toml"] = f"{error} Until then the settings of before go on."
+            log.warning("hive.toml: %s", error)
+            return False
+        if new.settings == self.hive.settings:
+            return False
+        self.hive, self._walls = new, None
+        self.loops = self._build()  # as by a keeper that follows another: all that matters is in the ledger
+        log.warning("hive.toml was changed: its settings hold from now on")
+        return True
+
     def step(self) -> Counts:
         """Run every loop once in this thread; tell what happened."""
+        self.reload_settings()
         total: Counts = {}
         for loop in self.loops:
             for what, count in loop.run_once().items():
@@ -174,7 +183,7 @@ class Keeper:
         self.hive.ledger.on_commit[:] = [self._wake_listeners]
         targets: dict[str, Callable[[], None]] = {"nudges": self._listen}
         for loop in self.loops:
-            targets[loop.name] = lambda loop=loop: self._run(loop)  # type: ignore[misc]  # bound now, not later
+            targets[loop.name] = lambda name=loop.name: self._run(name)  # type: ignore[misc]  # bound now, not later
         for name, target in targets.items():
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
@@ -185,6 +194,7 @@ class Keeper:
 
         For a machine that is about to go: what was kept is where the next keeper goes on, here or elsewhere.
         """
+        self._is_leaving = True
         since = self._dispatcher.leave()
         self._wake("dispatcher")
         deadline = self.clock.monotonic() + self.hive.settings.preempt_s
@@ -196,6 +206,12 @@ class Keeper:
             if all(at_work) or self.stopped.is_set() or self.clock.monotonic() > deadline:
                 return sum(at_work), len(at_work)
             self.wait_for_commit(0.1)
+
+    def close_down(self) -> Sequence[Loop]:
+        """Begin nothing more but what keeps the work of workers that end; tell which loops that takes."""
+        self._is_leaving = True
+        self._dispatcher.close_down()
+        return [loop for loop in self.loops if loop.name in ("executor", "meter", "dispatcher")]
 
     def close(self) -> None:
         """Stop the loops and give the lease back. What runs goes on running and is found again."""
@@ -214,6 +230,10 @@ class Keeper:
         """Wait until something was written, but not for ever."""
         self._committed.wait(longest_s)
         self._committed.clear()
+
+    def _note_change(self) -> None:
+        self.changed.set()
+        self._wake("executor")
 
     def _wake(self, name: str) -> None:
         if event := self._nudges.get(name):
@@ -236,6 +256,8 @@ class Keeper:
             if now != seen:
                 seen = now
                 wake_all()
+            if self.reload_settings():
+                wake_all()
             return self.stopped.is_set()
 
         def wake_all() -> None:
@@ -244,10 +266,11 @@ class Keeper:
 
         self._socket.listen(wake_all, poll_s=self.hive.settings.poll_s, is_over=is_over)
 
-    def _run(self, loop: Loop) -> None:
-        event, failures = self._nudges[loop.name], 0
+    def _run(self, name: str) -> None:
+        event, failures = self._nudges[name], 0
         while not self.stopped.is_set():
             event.clear()  # before the pass: whatever happens during it deserves another
+            loop = next(loop for loop in self.loops if loop.name == name)  # built anew with other settings
             try:
                 with self._turn():
                     loop.run_once()

@@ -13,7 +13,7 @@ Rules:
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -46,7 +46,8 @@ from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 class Settings:
     """`workers`: how many attempts may work at once; `snapshot_every_s`: how often what they make is kept meanwhile.
 
-    Without a `queue` a change is complete when it is a branch of the person's repository.
+    Without a `queue` a change is complete when it is a branch of the person's repository. `find_problem` tells why a
+    runner cannot be started on this machine.
     """
 
     workers: int = 4
@@ -55,6 +56,7 @@ class Settings:
     runners: Mapping[str, Runner] = field(default_factory=dict)
     queue: bool = True
     day: Cap = NO_CAP
+    find_problem: Callable[[Runner], str | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,9 @@ class Dispatcher:
         self._boot_id = boot_id
         self._clock = clock
         self._settings = settings
-        self._sessions = Sessions(places, clock, boot_id, settings.runners)
+        self._sessions = Sessions(places, clock, boot_id, settings.runners, settings.find_problem)
         self._leaving_since: str | None = None
+        self._is_closing = False
 
     def hears(self, body: e.Body) -> bool:
         return isinstance(body, _WOKEN_BY) or is_end_of(body, *_OUR_KINDS)
@@ -129,6 +132,10 @@ class Dispatcher:
         self._leaving_since = self._leaving_since or self._clock.now()
         return self._leaving_since
 
+    def close_down(self) -> None:
+        """Begin nothing more but what keeps the work of those that end."""
+        self._is_closing = True
+
     def run_once(self) -> Counts:
         """Judge what has ended, keep what is being made, then fill the free workers."""
         with self._ledger.read() as connection:
@@ -137,8 +144,11 @@ class Dispatcher:
             runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
             repos = {repo.name: repo for repo in queries.list_repos(connection)}
             decisions = list(self._decide(connection, working, runs, repos))
+            if self._is_closing:
+                decisions = [(work, action) for work, action in decisions if _is_keeping(action)]
             leaving = sum(not isinstance(action, a.Intend | EndRuns | sessions.Hold) for _, action in decisions)
-            free = 0 if self._leaving_since else max(0, self._settings.workers - len(working) + leaving)
+            is_leaving = self._leaving_since or self._is_closing
+            free = 0 if is_leaving else max(0, self._settings.workers - len(working) + leaving)
             resumed, ready, holds = self._choose(connection, free, now)
             starts = {
                 task.key: self._choose_start(connection, task, repos[task.repo])
@@ -165,11 +175,12 @@ class Dispatcher:
                 resume_attempt(tx, parked)
             for task in ready:
                 attempt = commands.dispatch_task(tx, task, start=starts.get(task.key))
-                work = self._gather(task, attempt, [], repos)
+                work = _gather(task, attempt, [], repos, self._settings)
                 if task.has_room:  # the others are given their prompt by the next pass, with everything else
                     intend_step(tx, self._places, work, a.Intend("sandbox", 1), boot_id=self._boot_id)
                 elif work.argv and not needs_prompt(task):
-                    intend_step(tx, self._places, work, a.Intend("agent", 1), boot_id=self._boot_id)
+                    told = self._sessions.tell(tx.connection, work)
+                    intend_step(tx, self._places, told, a.Intend("agent", 1), boot_id=self._boot_id)
         return {"judged": len(decisions), "dispatched": len(ready), "resumed": len(resumed), "held": len(holds)}
 
     def _choose(
@@ -198,20 +209,10 @@ class Dispatcher:
             if free > 0
             else []
         )
-        if not self._leaving_since:  # these wait for no worker
+        if not self._leaving_since and not self._is_closing:  # these wait for no worker
             known = {task.key for task in ready}
             ready += [task for task in queries.list_ready_branches(connection) if task.key not in known]
         return resumed, ready, list(holds.values())
-
-    def _gather(self, task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow], repos: dict[str, RepoRow]) -> Work:
-        agent = next((run for run in reversed(runs) if run.kind == "agent"), None)
-        argv = make_shell_argv(task.command or ":") if task.command or task.branch else ()
-        repo = repos[task.repo] if task.repo else None
-        if repo is not None and not self._settings.queue and repo.backup is None:
-            repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
-        known = (self._settings.runners[name] for name in task.runners if name in self._settings.runners)
-        ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
-        return Work(task, attempt, repo, argv, agent=agent, ignore=ignore)
 
     def _decide(
         self,
@@ -223,7 +224,7 @@ class Dispatcher:
         holds = queries.list_holds(connection) if any(task.runners for _, task in working) else []
         for attempt, task in working:
             of_attempt = runs.get((attempt.task, attempt.number), [])
-            work = self._gather(task, attempt, of_attempt, repos)
+            work = _gather(task, attempt, of_attempt, repos, self._settings)
             action: Action | None
             if (
                 work.agent is not None
@@ -325,7 +326,12 @@ class Dispatcher:
                 intend_step(tx, self._places, work, action, boot_id=self._boot_id)
             case sessions.Hold():
                 words = work.agent.words if work.agent else ""
-                place_hold(tx, action, why=words or action.cause, retry_at=work.agent.retry_at if work.agent else None)
+                place_hold(
+                    tx,
+                    action,
+                    why=action.why or words or action.cause,
+                    retry_at=work.agent.retry_at if work.agent else None,
+                )
             case sessions.Park(why):
                 park_attempt(tx, attempt, why=why)
             case a.Fail(why):
@@ -344,6 +350,24 @@ class Dispatcher:
                     request_kill(tx, run, task.reason)
             case _:
                 assert_never(action)
+
+
+def _gather(
+    task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow], repos: dict[str, RepoRow], settings: Settings
+) -> Work:
+    agent = next((run for run in reversed(runs) if run.kind == "agent"), None)
+    argv = make_shell_argv(task.command or ":") if task.command or task.branch else ()
+    repo = repos[task.repo] if task.repo else None
+    if repo is not None and not settings.queue and repo.backup is None:
+        repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
+    known = (settings.runners[name] for name in task.runners if name in settings.runners)
+    ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
+    return Work(task, attempt, repo, argv, agent=agent, ignore=ignore)
+
+
+def _is_keeping(action: Action) -> bool:
+    """Tell whether something ends or keeps what is there, and starts nobody."""
+    return not isinstance(action, a.Intend) or action.kind in ("snapshot", "backup", "save")
 
 
 def _is_over(task: TaskRow, runs: Sequence[RunRow]) -> bool:

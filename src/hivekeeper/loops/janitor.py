@@ -107,6 +107,7 @@ class Janitor:
                 for convoy, outcome, at in ended:
                     if _tell_outcome(tx.connection, convoy) is outcome:  # a person may have added a task since
                         commands.settle_convoy(tx, convoy.name, outcome, at=at or tx.now)
+                        self._archive_at_once(tx, convoy.name)
                 for swarm in swarms:
                     commands.close_swarm(tx, swarm)
                 for attempt, runs in to_remove:
@@ -117,6 +118,12 @@ class Janitor:
                     commands.archive_convoy(tx, convoy)
                 history.keep_checkpoint(tx)
         return counts if any(counts.values()) else {}
+
+    def _archive_at_once(self, tx: Transaction, name: str) -> None:
+        """Archive a convoy that is complete as it ends, where none stays in sight: a keeper may end with it."""
+        convoy = queries.find_convoy(tx.connection, name)
+        if self._settings.archive_after_s <= 0 and convoy is not None and convoy.state is ConvoyState.COMPLETE:
+            commands.archive_convoy(tx, convoy)
 
     def _is_old(self, convoy: ConvoyRow) -> bool:
         if convoy.state is not ConvoyState.COMPLETE or convoy.ended_at is None:

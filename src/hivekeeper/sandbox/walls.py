@@ -102,6 +102,12 @@ class Walls:
             case _:
                 assert_never(self.level)
 
+    def sees(self, path: str, environment: Mapping[str, str]) -> bool:
+        """Tell whether a run inside the walls can see a file."""
+        if self.level is Level.LIMITS:
+            return True
+        return self._lay_out(Rooms(), environment).mode_at(trace(path).real) is not Mode.HIDE
+
     def _lay_out(
         self, rooms: Rooms, environment: Mapping[str, str], hide: tuple[str, ...] = (), write: tuple[str, ...] = ()
     ) -> Layout:

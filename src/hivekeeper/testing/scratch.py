@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from hivekeeper.config.values import FILE_NAME
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.hive import open_hive
-from hivekeeper.keeper.keeper import find_hive_walls
+from hivekeeper.keeper.programs import find_hive_walls
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.walls import Level, Walls
 from hivekeeper.testing.history import History

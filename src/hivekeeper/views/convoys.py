@@ -7,15 +7,17 @@ from typing import Any
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain.names import find_nearest
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RepoRow, TaskRow
-from hivekeeper.domain.states import AttemptState, TaskState
+from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
 from hivekeeper.domain.workers import count_startable, estimate_left_s
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 
 
-def get_convoy(connection: Connection, name: str) -> ConvoyRow:
-    """Get the convoy a person means."""
+def get_convoy(connection: Connection, name: str | None) -> ConvoyRow:
+    """Get the convoy a person means; without a name the only one there is, or the only one under way."""
+    if name is None:
+        return _get_only(queries.list_convoys(connection))
     found = queries.find_convoy(connection, name)
     if found is None:
         names = [convoy.name for convoy in queries.list_convoys(connection, archived=True)]
@@ -23,6 +25,17 @@ def get_convoy(connection: Connection, name: str) -> ConvoyRow:
         advice = f"Did you mean '{hint}'?" if hint else "Type: hive convoy ls"
         raise InputError(f"There is no convoy '{name}'.", advice=advice)
     return found
+
+
+def _get_only(convoys: Sequence[ConvoyRow]) -> ConvoyRow:
+    active = [convoy for convoy in convoys if convoy.state is ConvoyState.ACTIVE]
+    for found in (convoys, active):
+        if len(found) == 1:
+            return found[0]
+    if not convoys:
+        raise InputError("There is no convoy.", advice="One comes with a plan: hive run PLAN.yaml")
+    names = ", ".join(convoy.name for convoy in convoys)
+    raise InputError(f"There are {len(convoys)} convoys.", advice=f"Say which: {names}")
 
 
 def show_ledger(connection: Connection, convoy: ConvoyRow) -> dict[str, Any]:

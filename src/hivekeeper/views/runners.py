@@ -63,7 +63,7 @@ def _describe_hold(hold: HoldRow) -> str:
 def list_hold_needs(connection: Connection, *, now: str) -> Iterator[dict[str, str]]:
     """List what is held up until a person does something, each with the command; who is not signed in comes first."""
     holds = [hold for hold in queries.list_holds(connection) if hold.holds(now)]
-    for hold in sorted(holds, key=lambda hold: hold.cause != "auth"):
+    for hold in sorted(holds, key=lambda hold: hold.cause not in ("auth", "missing")):
         match hold.scope, hold.cause:
             case "runner", "auth":
                 what = f"{hold.name} is not signed in, and its tasks wait: {hold.why}"
@@ -74,6 +74,9 @@ def list_hold_needs(connection: Connection, *, now: str) -> Iterator[dict[str, s
                     "what": what,
                     "type": f"hive runner resume {hold.name}  (once hive runner test {hold.name} works)",
                 }
+            case "runner", "missing":
+                what = f"{hold.name} cannot be started, and its tasks wait: {hold.why}."
+                yield {"what": what, "type": f"hive runner resume {hold.name}  (once that is done)"}
             case scope, "budget":
                 name = "today" if scope == "day" else hold.name
                 what = f"{scope} {hold.name} is parked: {hold.why}." if scope != "day" else f"Prompts wait: {hold.why}."

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import join
@@ -12,11 +13,13 @@ from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, LeaseRow, MergeRow, RepoRow, RunRow
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
+from hivekeeper.places import Places
 from hivekeeper.sandbox.walls import Level
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_head
 from hivekeeper.views import convoys
+from hivekeeper.views.failures import show_failure
 from hivekeeper.views.queue import list_queue, say_look
 from hivekeeper.views.runners import list_hold_needs, list_waits
 
@@ -24,7 +27,7 @@ MOST_NEEDS = 20
 _LEAST_FREE = 1 << 20
 _MOST_NAMED = 5
 _KEPT = "refs/hive/attempts/*:refs/heads/hive/attempts/*"  # as the run that pushes names them
-Need = dict[str, str]
+Need = dict[str, Any]
 
 
 def find_tried_level(cache: Path, boot_id: str, wanted: str | None) -> Level | None:
@@ -49,11 +52,14 @@ def show_status(  # noqa: PLR0913 - one a fact that the tables do not hold
     require: str | None = None,
     free_bytes: int | None = None,
     now: str = "",
+    places: Places | None = None,
+    settings_problem: str = "",
 ) -> dict[str, Any]:
     """Show the hive as it is; `walls` are those around workers, None when nobody knows, as of the past.
 
-    `keeper_state` is what its silence makes of a living keeper, and `free_bytes` what the hive's disk has left, where
-    that is known; `now` is when it is looked at.
+    `keeper_state` is what its silence makes of a living keeper, `free_bytes` what the hive's disk has left, and
+    `settings_problem` what is wrong with its hive.toml, where that is known; `now` is when it is looked at, `places`
+    where it lies.
     """
     head = read_head(connection)
     lease, beat = queries.find_lease(connection), queries.find_heartbeat(connection)
@@ -62,10 +68,11 @@ def show_status(  # noqa: PLR0913 - one a fact that the tables do not hold
     return {
         "needs_me": [
             *_need_keeper(lease, beat, state),
+            *_need_settings(settings_problem, places, keeper_is_alive=keeper_is_alive),
             *_need_walls(walls, require),
-            *_need_disk(free_bytes),
+            *_need_disk(free_bytes, places),
             *list_hold_needs(connection, now=now),
-            *list_needs(connection, keeper_is_alive=keeper_is_alive),
+            *list_needs(connection, keeper_is_alive=keeper_is_alive, places=places),
         ],
         "waits": list_waits(connection, now=now),
         "walls": walls and walls.value,
@@ -114,10 +121,17 @@ def _show_keeper(lease: LeaseRow | None, beat: HeartbeatRow | None, state: Keepe
     }
 
 
-def _need_disk(free_bytes: int | None) -> Iterator[Need]:
+def _need_settings(problem: str, places: Places | None, *, keeper_is_alive: bool) -> Iterator[Need]:
+    if problem and places is not None:
+        until = "the keeper goes on with the settings of before" if keeper_is_alive else "no keeper starts"
+        edit = join((os.environ.get("EDITOR") or "vi", str(places.root / "hive.toml")))
+        yield {"what": f"hive.toml cannot be used, and {until}: {problem}", "type": edit}
+
+
+def _need_disk(free_bytes: int | None, places: Places | None) -> Iterator[Need]:
     if free_bytes is not None and free_bytes < _LEAST_FREE:
         what = "The disk of this hive is full: the keeper waits, and goes on by itself."
-        yield {"what": what, "type": "df -h ."}
+        yield {"what": what, "type": join(("df", "-h", str(places.hive) if places else "."))}
 
 
 def _need_walls(walls: Level | None, require: str | None) -> Iterator[Need]:
@@ -126,15 +140,16 @@ def _need_walls(walls: Level | None, require: str | None) -> Iterator[Need]:
         yield {"what": what, "type": "hive doctor  (it says why, and what to do)"}
 
 
-def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[Need]:
-    """List what only a person can do, each with the command for it."""
+def list_needs(connection: Connection, *, keeper_is_alive: bool, places: Places | None = None) -> list[Need]:
+    """List what only a person can do, each with the command for it; of a failure the last lines, by its `places`."""
     needs: list[Need] = []
     active, attempts, _ = queries.count_open_work(connection)
     if (active or attempts) and not keeper_is_alive:
         needs.append({"what": "There is work, and the keeper is not running.", "type": "hive up"})
     waiting = queries.list_open_merges(connection)
     for repo in queries.list_repos(connection):
-        needs += _need_repo(repo, [entry for entry in waiting if entry.repo == repo.name])
+        mirror = str(places.mirror(repo.name)) if places else f".hive/repos/{repo.name}.git"
+        needs += _need_repo(repo, [entry for entry in waiting if entry.repo == repo.name], mirror)
     for attempt in queries.list_removable_sandboxes(connection, MOST_NEEDS):
         runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
         needs += _need_room(attempt, runs[-1]) if runs else ()
@@ -144,7 +159,9 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool) -> list[Need]:
         tasks = [task for task in queries.list_tasks_in_state(connection, state) if task.convoy in in_sight]
         for task in tasks[:MOST_NEEDS]:
             verb = "may have run" if state is TaskState.UNKNOWN else "failed"
-            needs.append({"what": f"{task.key} {verb}: {task.reason}.", "type": f"hive task retry {task.key}"})
+            need: Need = {"what": f"{task.key} {verb}: {task.reason}.", "type": f"hive task retry {task.key}"}
+            failure = show_failure(connection, task, places.runs if places else None)
+            needs.append({**need, "failure": failure} if failure else need)
     return needs
 
 
@@ -153,7 +170,7 @@ def say_move(repo: str) -> str:
     return f"hive repo set {repo} --path NEW"
 
 
-def _need_repo(repo: RepoRow, waiting: Sequence[MergeRow]) -> Iterator[Need]:
+def _need_repo(repo: RepoRow, waiting: Sequence[MergeRow], mirror: str) -> Iterator[Need]:
     if repo.state is RepoState.FAILED:
         what = f"Repository {repo.name} could not be fetched: {repo.problem}."
         yield {"what": what, "type": "hive convoy submit PLAN.yaml  (once it can be read)"}
@@ -171,7 +188,7 @@ def _need_repo(repo: RepoRow, waiting: Sequence[MergeRow]) -> Iterator[Need]:
         what = f"The merge queue of {repo.name} is paused, and {len(waiting)} in it cannot land."
         yield {"what": what, "type": resume}
     for entry in (entry for entry in waiting if entry.held):
-        look = say_look(repo, entry.commit_id, f".hive/repos/{repo.name}.git")  # where the hive lies
+        look = say_look(repo, entry.commit_id, mirror)
         what = f"{entry.task} may not land unless you say so: {entry.held}. Look at it: {look}"
         yield {"what": what, "type": f"hive queue approve {entry.task}"}
 

@@ -1,5 +1,6 @@
 """One task and its story."""
 
+from pathlib import Path
 from typing import Any
 
 from hivekeeper.domain.attempt import describe_ending
@@ -11,6 +12,8 @@ from hivekeeper.domain.why import Facts, explain
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
+from hivekeeper.views.convoys import get_convoy
+from hivekeeper.views.failures import show_failure
 
 
 def get_task(connection: Connection, name: str) -> TaskRow:
@@ -30,6 +33,26 @@ def get_task(connection: Connection, name: str) -> TaskRow:
     hint = find_nearest(name, [key if slash else key.partition("/")[2] for key in keys])
     advice = f"Did you mean '{hint}'?" if hint else "Type: hive convoy ls"
     raise InputError(f"There is no task '{name}'.", advice=advice)
+
+
+def list_tasks(connection: Connection, convoy: str | None, state: TaskState | None) -> list[dict[str, Any]]:
+    """List tasks of one convoy, or of all that are in sight."""
+    names = [get_convoy(connection, convoy).name] if convoy else [c.name for c in queries.list_convoys(connection)]
+    found = (task for name in names for task in queries.list_tasks_of_convoy(connection, name))
+    return [
+        {
+            "task": task.key,
+            "state": task.state.value,
+            "attempts": task.attempts,
+            "attempts_allowed": task.attempts_allowed,
+            "repo": task.repo,
+            "title": task.title,
+            "commit": task.commit_id,
+            "why": task.reason or None,
+        }
+        for task in found
+        if state in (None, task.state)
+    ]
 
 
 def show_why(connection: Connection, task: TaskRow, *, keeper_is_alive: bool, now: str = "") -> str:
@@ -56,6 +79,32 @@ def show_why(connection: Connection, task: TaskRow, *, keeper_is_alive: bool, no
     return explain(facts)
 
 
+def waits_for_person(connection: Connection, convoy: str, *, now: str) -> bool:
+    """Tell whether nothing of a convoy can go on until a person does something."""
+    ended = (TaskState.COMPLETE, TaskState.FAILED, TaskState.UNKNOWN, TaskState.CANCELLED)
+    tasks = [task for task in queries.list_tasks_of_convoy(connection, convoy) if task.state not in ended]
+    entries = {entry.task: entry for entry in queries.list_open_merges(connection)}
+    stopped = {repo.name for repo in queries.list_repos(connection) if repo.stopped or repo.paused}
+
+    def is_stuck(task: TaskRow) -> bool:
+        if (entry := entries.get(task.key)) is not None:
+            return bool(entry.held) or entry.repo in stopped
+        hold = _find_hold(connection, task, now)
+        return hold is not None and hold.until is None
+
+    stuck = {task.key for task in tasks if is_stuck(task)}
+    # Whoever waits for one that is stuck, or ended otherwise than well, is stuck too.
+    pending = {
+        task.key: queries.list_unfinished_predecessors(connection, task.key)
+        for task in tasks
+        if task.state is TaskState.PENDING and task.key not in stuck
+    }
+    while found := {key for key, others in pending.items() if any(o.key in stuck or o.state in ended for o in others)}:
+        stuck |= found
+        pending = {key: others for key, others in pending.items() if key not in found}
+    return bool(tasks) and len(stuck) == len(tasks)
+
+
 def _find_hold(connection: Connection, task: TaskRow, now: str) -> HoldRow | None:
     """Find what holds a prompt up: what it belongs to, or everybody who may take it."""
     waiting = task.state in (TaskState.PENDING, TaskState.IN_PROGRESS)
@@ -65,8 +114,10 @@ def _find_hold(connection: Connection, task: TaskRow, now: str) -> HoldRow | Non
     return next((h for h in holds if h.scope == "runner" and h.name in task.runners and h.holds(now)), None)
 
 
-def show_task(connection: Connection, task: TaskRow, *, keeper_is_alive: bool, now: str = "") -> dict[str, Any]:
-    """Show a task, every attempt at it and every run of each."""
+def show_task(
+    connection: Connection, task: TaskRow, *, keeper_is_alive: bool, now: str = "", outputs: Path | None = None
+) -> dict[str, Any]:
+    """Show a task, every attempt at it and every run of each; `outputs` is where runs speak."""
     attempts = []
     for attempt in queries.list_attempts_of_task(connection, task.key):
         runs = [
@@ -102,6 +153,7 @@ def show_task(connection: Connection, task: TaskRow, *, keeper_is_alive: bool, n
         "verify": task.verify,
         "state": task.state.value,
         "why": show_why(connection, task, keeper_is_alive=keeper_is_alive, now=now),
+        "failure": show_failure(connection, task, outputs),
         "after": [key.partition("/")[2] for key in queries.list_predecessors(connection, task.key)],
         "priority": task.priority,
         "attempts": attempts,

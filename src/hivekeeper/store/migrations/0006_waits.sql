@@ -13,3 +13,5 @@ UPDATE repo SET publish_failed_at = (
 );
 
 ALTER TABLE run ADD COLUMN waiting_since TEXT;
+-- What a plan says for tasks that do not say it themselves.
+ALTER TABLE convoy ADD COLUMN defaults TEXT NOT NULL DEFAULT '{}';

@@ -1,0 +1,97 @@
+"""What a hive's workers are started with on this machine: how well they are kept apart, and which programs they see."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from hivekeeper.config.values import BUILT_IN_RUNNERS, Settings
+from hivekeeper.domain.runner import Runner
+from hivekeeper.errors import InputError, UnavailableError
+from hivekeeper.hive import Hive
+from hivekeeper.places import Places
+from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.sandbox.layout import is_within, trace
+from hivekeeper.sandbox.toolchain import find_secret
+from hivekeeper.sandbox.walls import Level, Walls, find_walls
+
+_PLAIN = re.compile(r"[\w.+/~-]+")
+# Words of the shell itself, which no PATH has.
+_SHELL = frozenset(
+    {".", "cd", "command", "eval", "export", "for", "if", "set", "test", "trap", "ulimit", "umask", "while"}
+)
+
+
+def find_hive_walls(hive: Hive, boot_id: str) -> Walls:
+    """Find how well this machine can keep a hive's workers apart, as its settings want it."""
+    settings, kept = hive.settings, str(hive.places.hive)
+    paths = (path for runner in settings.runners.values() for _, path in runner.list_paths())
+    wanted = Level(settings.level) if settings.level else None
+    return find_walls(
+        hive.places.walls,
+        boot_id,
+        wanted=wanted,
+        extra_read=settings.read,
+        extra_write=settings.write,
+        named=[path for path in paths if not is_within(trace(path).real, kept)],
+    )
+
+
+def refuse_secrets(settings: Settings, places: Places) -> None:
+    """Refuse to keep a hive whose hive.toml names what no worker may see; to show it would open it to all of them."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises for a user nobody gave a home
+    for runner in settings.runners.values():
+        for key, path in runner.list_paths():
+            if secret := find_secret(path, home, str(places.hive)):
+                what = f"[runners.{runner.name}] {key} in hive.toml names {path}, and no worker may see {secret}."
+                advice = "Put the program and what it reads into a directory of its own, such as ~/tools."
+                raise InputError(what, advice=advice)
+
+
+def refuse_weak_walls(hive: Hive, boot_id: str) -> None:
+    """Refuse to keep a hive whose workers could not be kept apart as well as its settings require."""
+    required = Level(hive.settings.require) if hive.settings.require else Level.LIMITS
+    if required is not Level.LIMITS and (walls := find_hive_walls(hive, boot_id)).level.rank < required.rank:
+        what = f"This hive requires {required} around its workers, and this machine has {walls.level}: {walls.why}."
+        raise UnavailableError(what, advice="Mend that, or lower `require` in [sandbox] of hive.toml.")
+
+
+def refuse_missing(hive: Hive, tasks: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+    """Refuse tasks whose prompt nobody who may take it could be given to, each named with its runners."""
+    walls: Walls | None = None
+    for task, names in tasks:
+        problems: list[str] = []
+        for name in names:
+            if name in BUILT_IN_RUNNERS or name not in hive.settings.runners:
+                break
+            walls = walls or find_hive_walls(hive, read_boot_id())
+            if (problem := find_problem(hive.settings.runners[name], walls)) is None:
+                break
+            problems.append(problem)
+        else:
+            if problems:
+                what = f"Task '{task}' cannot begin: {'; '.join(problems)}."
+                raise InputError(what, advice="Nothing was submitted. See what is here: hive runner ls")
+
+
+def find_problem(runner: Runner, walls: Walls) -> str | None:
+    """Find why a runner's program cannot be started inside the sandbox, and what to write; None where it can."""
+    program, table = runner.program, f"[runners.{runner.name}] of hive.toml"
+    if not _PLAIN.fullmatch(program) or program in _SHELL:
+        return None  # only the shell that starts it knows
+    if program.startswith("~"):
+        whole = os.path.expanduser(program)  # noqa: PTH111 - that of Path raises when there is no such user
+        return f"{program} of runner '{runner.name}' would be in the worker's own home; write {whole} in {table}"
+    if "/" in program and not program.startswith("/"):
+        return None  # beside what the worker works on
+    path = runner.environment.get("PATH")
+    if (found := shutil.which(program, path=path)) is None:
+        where = "is not there" if "/" in program else "is not installed, or not on the PATH"
+        return (
+            f"'{program}' of runner '{runner.name}' {where}; install it, or write its full path as `command` in {table}"
+        )
+    if not walls.sees(found, runner.environment):
+        line = f'read = ["{Path(found).resolve().parent}"]'
+        return f"{found} of runner '{runner.name}' is hidden in the sandbox; write {line} in [sandbox] of hive.toml"
+    return None

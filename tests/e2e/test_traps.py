@@ -1,0 +1,259 @@
+"""What a new user runs into in the first hour, as they type it; only what a keeper of its own proves has one."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hivekeeper.hive import open_records
+from hivekeeper.store import queries
+from hivekeeper.store.ledger import create_ledger
+from tests.e2e.conftest import Shell
+from tests.e2e.test_terminal import _run_on_a_terminal
+
+WAIT = 'while ! test -f "$HIVE_ROOT/go"; do sleep 0.02; done'
+ONE = "convoy: c\ntasks:\n  - {id: A, command: 'true'}\n"
+SLOW = f"convoy: c\ntasks:\n  - {{id: A, command: 'echo made > made; {WAIT}', outputs: [made], idempotent: true}}\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Path]:
+    """A directory on the PATH."""
+    directory = tmp_path / "programs"
+    directory.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+        yield directory
+
+
+def _read_to_its_end(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    said = process.stdout.read()
+    process.wait()
+    return said
+
+
+def _add_runner(shell: Shell, command: str) -> None:
+    with (shell.root / "hive.toml").open("a") as file:
+        file.write(f"\n[runners.mine]\ncommand = '{command}'\n")
+
+
+def test_a_prompt_without_repository_and_outputs_reads_its_prompt_inside_the_sandbox(shell: Shell) -> None:
+    (shell.root / "hive.toml").write_text('[runners.mine]\ncommand = """sh -c \'cat "$0" > heard\'"""\n')
+    plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: 'Say hello.', runner: mine}\n")
+    shell.hive("run", plan)
+    assert (shell.root / "heard").read_text().startswith("Say hello.")
+
+
+def test_a_runner_that_is_not_installed_is_refused_at_submission_with_what_to_write(shell: Shell) -> None:
+    _add_runner(shell, "no-such-agent")
+    plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: hello, runner: mine}\n")
+    said = shell.hive("convoy", "submit", plan, code=2)
+    assert "'no-such-agent' of runner 'mine' is not installed, or not on the PATH" in said
+    assert "write its full path as `command` in [runners.mine] of hive.toml" in said
+    assert "not installed" in shell.hive("task", "add", "c", "A", "--prompt", "hello", "--runner", "mine", code=2)
+    assert shell.json("convoy", "ls") == []
+
+
+def test_one_runner_of_several_that_is_here_is_enough(shell: Shell) -> None:
+    _add_runner(shell, "no-such-agent")
+    plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: hello, runner: [mine, scripted]}\n")
+    assert "1 new task" in shell.hive("convoy", "submit", plan)
+
+
+def test_cancelling_without_a_keeper_says_that_the_agent_goes_on_and_down_workers_ends_it(shell: Shell) -> None:
+    keeper = shell.start("run", shell.plan(SLOW))
+    shell.wait(lambda: (shell.json("worker", "ls") or [{}])[0].get("state") == "working")
+    shell.wait(lambda: any(shell.root.glob(".hive/sandboxes/c/A.1/work/made")))
+    [worker] = shell.json("worker", "ls")
+    keeper.send_signal(signal.SIGINT)
+    keeper.wait()
+    said = shell.hive("task", "cancel", "A")
+    assert "c/A is to be cancelled, but what it runs goes on: the keeper is not running. Type: hive up" in said
+    assert "hive down --workers" in said
+    os.kill(worker["pid"], 0)
+    assert "Ended 1 worker; what they made is kept." in shell.hive("down", "--workers")
+    assert shell.json("task", "show", "A")["state"] == "CANCELLED"
+    assert (shell.root / ".hive/kept/c/A.1/made").read_text() == "made\n"
+
+
+def test_ended_workers_leave_their_tasks_to_go_on_with_and_no_attempt_is_lost(shell: Shell) -> None:
+    plan = shell.plan(SLOW.replace("idempotent: true", "idempotent: true, attempts: 1"))
+    shell.start("run", plan)
+    shell.wait(lambda: any(shell.root.glob(".hive/sandboxes/c/A.1/work/made")))
+    said = shell.hive("down", "--workers")
+    assert "Stopped keeper" in said
+    assert "Ended 1 worker" in said
+    assert not shell.keeper_is_active()
+    assert shell.json("task", "show", "A")["state"] == "PENDING"
+    (shell.root / "go").touch()
+    assert "COMPLETE" in shell.hive("run", plan)
+
+
+def test_a_plan_run_while_a_keeper_is_running_is_taken_by_it_and_followed(shell: Shell) -> None:
+    keeper = shell.start("up")
+    shell.wait(shell.keeper_is_active)
+    said = shell.hive("run", shell.plan(ONE))
+    assert "The running keeper takes it; Ctrl-C leaves that running." in said
+    assert "c/A → worker 1" in said
+    assert "COMPLETE  1/1 complete" in said
+    following = shell.start("run", shell.plan(SLOW.replace("convoy: c", "convoy: d"), "slow.yaml"))
+    shell.wait(lambda: bool(shell.json("worker", "ls")))
+    following.send_signal(signal.SIGINT)
+    assert "Stopped watching. The keeper goes on: hive status" in _read_to_its_end(following)
+    assert following.returncode == 130
+    assert shell.keeper_is_active()
+    following = shell.start("run", "slow.yaml")
+    shell.wait(lambda: bool(shell.json("worker", "ls")))
+    assert following.stdout is not None
+    while "takes it" not in following.stdout.readline():
+        pass
+    keeper.kill()
+    assert "Type: hive up" in _read_to_its_end(following)
+    assert following.returncode != 0
+
+
+def test_a_change_that_waits_for_approval_ends_an_unattended_run_and_is_named(shell: Shell, source: Path) -> None:
+    shell.plan(f"""\
+convoy: c
+repos: {{app: {{path: {source}, gate: [check.sh]}}}}
+tasks:
+  - {{id: A, repo: app, command: 'echo true > check.sh'}}
+  - {{id: B, repo: app, command: 'echo b > b', after: [A]}}
+""")
+    said = shell.hive("run", "plan.yaml", code=1)
+    assert "Needs you" in said
+    assert "hive queue approve c/A" in said
+    # What to look at can be pasted anywhere.
+    assert f"git --git-dir={shell.root}/.hive/repos/app.git diff" in said
+
+
+def test_a_changed_hive_toml_is_taken_up_by_the_running_keeper_and_a_broken_one_is_said(shell: Shell) -> None:
+    toml = shell.root / "hive.toml"
+    toml.write_text("[hive]\nworkers = 1\n[keeper]\npoll = 0.1\n")
+    shell.start("up")
+    shell.wait(shell.keeper_is_active)
+    tasks = "".join(f"  - {{id: {name}, command: '{WAIT}'}}\n" for name in "ABC")
+    shell.hive("convoy", "submit", shell.plan(f"convoy: c\ntasks:\n{tasks}"))
+    shell.wait(lambda: len(shell.json("status")["workers"]) == 1)
+    toml.write_text("[hive]\nworkers = 'many'\n")
+    [need] = shell.json("status")["needs_me"]
+    assert "hive.toml cannot be used, and the keeper goes on with the settings of before" in need["what"]
+    assert "workers" in need["what"]
+    assert need["type"].endswith(f" {toml}")
+    assert len(shell.json("status")["workers"]) == 1
+    toml.write_text("[hive]\nworkers = 3\n[keeper]\npoll = 0.1\n")
+    shell.wait(lambda: len(shell.json("status")["workers"]) == 3)
+    assert shell.json("status")["needs_me"] == []
+    shell.hive("down", "--workers")
+
+
+def test_a_second_hive_on_one_repository_says_so_and_a_gone_one_is_no_matter(
+    shell: Shell, source: Path, tmp_path: Path
+) -> None:
+    plan = f"convoy: c\nrepos: {{app: {{path: {source}}}}}\ntasks:\n  - {{id: A, repo: app, command: 'true'}}\n"
+    assert "too:" not in shell.hive("convoy", "submit", shell.plan(plan))
+    assert "too:" not in shell.hive("convoy", "submit", "plan.yaml")
+    other = Shell(tmp_path / "other")
+    (other.root / ".hive").mkdir(parents=True)
+    create_ledger(other.root / ".hive" / "ledger.db")
+    said = other.hive("convoy", "submit", other.plan(plan))
+    assert f"The hive in {shell.root} works on app ({source}, main) too: both publish to hive/main" in said
+    (shell.root / ".hive").rename(tmp_path / "gone")
+    assert "too:" not in other.hive("convoy", "submit", "plan.yaml")
+
+
+def test_a_failure_shows_its_last_lines_and_where_all_of_them_are(shell: Shell) -> None:
+    lines = "; ".join(f"echo line {n}" for n in range(9))
+    tasks = f"tasks:\n  - {{id: A, command: '{lines}; exit 3', attempts: 1}}\n"
+    shell.hive("run", shell.plan(f"convoy: c\n{tasks}"), code=1)
+    path = shell.root / ".hive/runs/c/A.1.agent/output"
+    for arguments in (("status",), ("task", "why", "A"), ("task", "show", "A")):
+        said = shell.hive(*arguments)
+        assert re.search(r"\| line 4\n.*\| line 8\n", said, re.DOTALL)
+        assert "| line 3" not in said
+        assert f"all of it: less {path}" in said
+    assert path.read_text().startswith("line 0\n")
+
+
+def test_a_cancelled_task_does_not_fail_its_convoy_and_can_be_revived_with_a_note(shell: Shell) -> None:
+    text = "convoy: c\ntasks:\n  - {id: A, command: 'true'}\n  - {id: B, command: 'cat \"$HIVE_FEEDBACK\" > heard'}\n"
+    shell.hive("convoy", "submit", shell.plan(text))
+    shell.hive("task", "cancel", "B")
+    shell.hive("run", "plan.yaml")
+    assert "COMPLETE  1/2 complete" in shell.hive("convoy", "show")
+    assert "c/B will be tried again." in shell.hive("task", "retry", "B", "--note", "try X")
+    assert "ACTIVE" in shell.hive("convoy", "show")
+    shell.hive("run", "plan.yaml")
+    assert "try X" in (shell.root / "heard").read_text()
+
+
+def test_a_prompt_that_nobody_has_begun_is_edited_and_another_is_not(shell: Shell) -> None:
+    plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: 'write \"a\"', runner: scripted}\n")
+    shell.hive("convoy", "submit", plan)
+    assert "c/A is changed." in shell.hive("task", "edit", "A", "--prompt", "say hello")
+    assert "was that already" in shell.hive("task", "edit", "A", "--prompt", "say hello")
+    with open_records(shell.root).ledger.read() as connection:
+        assert queries.find_prompt(connection, "c/A") == "say hello"
+    assert "has a prompt, and stays one" in shell.hive("task", "edit", "A", "--command", "true", code=2)
+    assert "exactly one" in shell.hive("task", "edit", "A", code=2)
+
+
+def test_tasks_are_listed_and_the_only_convoy_needs_no_name(shell: Shell) -> None:
+    assert "There is no convoy" in shell.hive("convoy", "show", code=2)
+    shell.hive("convoy", "submit", shell.plan(ONE + "  - {id: B, command: 'true'}\n"))
+    assert "PENDING" in shell.hive("convoy", "show")
+    assert [row["task_id"] for row in shell.json("ledger")["tasks"]] == ["A", "B"]
+    shell.hive("task", "cancel", "B")
+    assert [row["task"] for row in shell.json("task", "ls")] == ["c/A", "c/B"]
+    assert [row["task"] for row in shell.json("task", "ls", "c", "--state", "cancelled")] == ["c/B"]
+    assert "c/A" in shell.hive("task", "ls")
+    shell.hive("convoy", "submit", shell.plan(ONE.replace("convoy: c", "convoy: d")))
+    assert "Say which: " in shell.hive("convoy", "show", code=2)
+
+
+def test_a_task_that_is_added_takes_the_defaults_of_its_convoy(shell: Shell) -> None:
+    defaults = "defaults: {attempts: 7, priority: 2, timeout: 45s, runner: scripted}"
+    shell.hive("convoy", "submit", shell.plan(ONE.replace("tasks:", f"{defaults}\ntasks:")))
+    shell.hive("task", "add", "c", "B", "--prompt", "say hi")
+    shell.hive("task", "add", "c", "C", "--command", "true", "--attempts", "1")
+    with open_records(shell.root).ledger.read() as connection:
+        tasks = {task.id: task for task in queries.list_tasks_of_convoy(connection, "c")}
+    assert [(tasks[name].attempts_allowed, tasks[name].priority) for name in "BC"] == [(7, 2), (1, 2)]
+    assert (tasks["B"].runners, tasks["B"].get_limits()["wall_s"]) == (("scripted",), 45.0)
+
+
+def test_a_branch_that_one_repository_has_needs_no_name_of_it(shell: Shell, source: Path, tmp_path: Path) -> None:
+    subprocess.run(("git", "clone", "-q", str(source), str(tmp_path / "lib")), check=True)
+    subprocess.run(("git", "-C", str(tmp_path / "lib"), "branch", "-q", "fix"), check=True)
+    repos = f"repos: {{app: {{path: {source}}}, lib: {{path: {tmp_path / 'lib'}}}}}"
+    tasks = "tasks:\n  - {id: A, repo: app, command: 'true'}\n  - {id: B, repo: lib, command: 'true'}\n"
+    shell.hive("convoy", "submit", shell.plan(f"convoy: c\n{repos}\n{tasks}"))
+    assert "queue of lib" in shell.hive("queue", "submit", "fix")
+    assert "app and lib have a branch 'main'" in shell.hive("queue", "submit", "main", code=2)
+
+
+def test_advice_names_the_hive_that_was_named(shell: Shell, tmp_path: Path) -> None:
+    shell.hive("convoy", "submit", shell.plan(ONE))
+    assert f"→ hive -C {shell.root} up" in shell.hive("-C", str(shell.root), "status", cwd=tmp_path)
+    assert "→ hive up" in shell.hive("status")
+
+
+def test_without_convoys_a_complete_one_is_archived_at_once(shell: Shell) -> None:
+    (shell.root / "hive.toml").write_text("[patterns]\nconvoys = false\n")
+    assert "1/1 complete" in shell.hive("run", shell.plan(ONE))
+    assert [row["state"] for row in shell.json("convoy", "ls", "--all")] == ["ARCHIVED"]
+
+
+def test_status_and_tables_stay_readable_in_eighty_columns(shell: Shell) -> None:
+    title = "Add refresh-token rotation to the login flow and to all that calls it"
+    task = f"  - {{id: AUTH-140-refresh, title: '{title}', command: 'true'}}\n"
+    shell.hive("convoy", "submit", shell.plan(f"convoy: auth-module\ntasks:\n{task}"))
+    for arguments in (("status",), ("convoy", "show"), ("convoy", "ls"), ("task", "ls")):
+        said = re.sub(r"\x1b\[[0-9;]*m", "", _run_on_a_terminal(shell, *arguments, columns=80))
+        assert "auth-module" in said
+        assert all(len(line) <= 80 for line in said.splitlines())
