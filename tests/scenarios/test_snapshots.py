@@ -159,7 +159,10 @@ def test_more_than_the_cap_is_named_and_the_rest_is_kept(story: Story) -> None:
     assert said["not_kept"] == [f"big ({LARGEST_REST + 1:,} bytes)"]
 
 
-def test_a_tree_of_any_depth_is_kept_or_named(story: Story) -> None:
+def test_a_tree_of_any_depth_is_kept_or_named(story: Story, request: pytest.FixtureRequest) -> None:
+    # Python, and so whoever clears up after tests, cannot remove what is so deep.
+    left = ("rm", "-rf", story.out, story.stage.hive.places.hive / "sandboxes")
+    request.addfinalizer(lambda: subprocess.run(left, check=True))
     story.repository.commit({".gitignore": "build/\n"}, "ignore")
     script = "import os, sys; os.makedirs(sys.argv[1]); os.chdir(sys.argv[1]); n = int(sys.argv[2])\n"
     script += "while n: os.mkdir('d'); os.chdir('d'); n -= 1\nopen('leaf', 'w')"
@@ -168,8 +171,6 @@ def test_a_tree_of_any_depth_is_kept_or_named(story: Story) -> None:
     found = subprocess.run(("find", story.out, "-name", "leaf", "-printf", "%d"), capture_output=True, check=True)
     assert (found.stdout, story.out.joinpath("x").read_text()) == (b"1102", "x\n")
     assert [name.startswith("deeper/d/d/d/") for name in said["not_kept"]] == [True]
-    # Python cannot remove what is so deep.
-    subprocess.run(("rm", "-rf", story.out, story.stage.hive.places.hive / "sandboxes"), check=True)
 
 
 def test_a_directory_of_too_many_files_is_named(tmp_path: Path) -> None:
