@@ -59,7 +59,7 @@ GREEDY = [
         replace(PATIENT, silence_s=0.5),
     ),
     Deed("mute", "exec >&- 2>&-; echo x > mute"),
-    Deed("signal", "kill -SEGV $$", "the command ended with exit code 139"),
+    Deed("signal", "kill -SEGV $$", "the command was killed by SIGSEGV"),
 ]
 SHARES_NOTHING = "what it made shares no history with the integration branch"
 TIMES = "echo x > old; echo y > new; touch -d 1970-01-01T00:00:00Z old README; touch -d 2100-01-01 new"

@@ -5,6 +5,7 @@ What single facts lead to is in the tests of each decision; here each answer is 
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,11 +131,31 @@ def see_that_it_is_fair(task: TaskRow, order: Sequence[str], runs: list[RunRow],
     else:
         assert isinstance(verdict, a.Fail | a.LeaveUnknown)
         assert verdict.why
-    may_have_run = bool(agents) and agents[0].state is RunState.LOST
+    may_have_run = bool(agents) and (agents[0].state is RunState.LOST or died_of_a_signal(agents[0]))
     if may_have_run and not task.repo and not task.idempotent:
         assert isinstance(verdict, a.LeaveUnknown), "S9: maybe ran is UNKNOWN"
     if task.repo or task.idempotent:
         assert not isinstance(verdict, a.LeaveUnknown), "what harms nobody is tried again"
+
+
+def died_of_a_signal(agent: RunRow) -> bool:
+    """Tell whether a command was killed, by its own status, by that of a shell around it, or because somebody asked."""
+    by_signal = agent.ended_by == "exit" and ((agent.exit_status or 0) < 0 or agent.exit_status in (137, 139, 143))
+    return by_signal or agent.ended_by == "killed"
+
+
+@pytest.mark.parametrize("ended_by", ["wall", "silence", "output", "memory", "processes", "disk"])
+def test_a_command_that_its_own_limit_ended_is_tried_again(ended_by: str) -> None:
+    task = make_task(repo=None, output=None, idempotent=False)
+    run = replace(make_run("agent", "agent"), state=RunState.EXITED, exit_status=-9, ended_by=ended_by, ended_at=AT)
+    assert isinstance(a.decide_step(task, [run], ("agent",), boot_id=BOOTS[0]), a.Fail)
+
+
+@pytest.mark.parametrize("status", [1, 2, 127, 128, 129, 141, 255])
+def test_a_command_that_ended_by_itself_is_tried_again(status: int) -> None:
+    task = make_task(repo=None, output=None, idempotent=False)
+    run = replace(make_run("agent", "agent"), state=RunState.EXITED, exit_status=status, ended_by="exit", ended_at=AT)
+    assert isinstance(a.decide_step(task, [run], ("agent",), boot_id=BOOTS[0]), a.Fail)
 
 
 def test_every_signal_a_command_may_die_of_can_be_told() -> None:

@@ -30,7 +30,7 @@ tasks:
   - {id: B, repo: app, command: exit 9, verify: test -s rehearsed/B.txt}
   - {id: C, repo: app, command: exit 9, after: [A], attempts: 1}
   - {id: D, repo: app, command: exit 9, after: [A, B], priority: 5}
-  - {id: E, command: exit 9, after: [B], output: out/E.txt}
+  - {id: E, command: exit 9, after: [B], output: out/E.txt, idempotent: true}
 """
 FAULTS = ",".join(f"{fault}=0.04" for fault in Fault)
 EVERYTHING = """\

@@ -140,7 +140,7 @@ def _read_lines(file: BinaryIO, is_over: Callable[[], bool]) -> Iterator[bytes]:
 
 @worker_app.command("kill")
 def worker_kill(who: Who, reason: Reason = "") -> None:
-    """End a worker's agent: its attempt fails, and its task is tried again while it has attempts."""
+    """End a worker's agent. On a repository its task is tried again; without one it may have run, and waits for you."""
     hive = read_here()
     with hive.ledger.write(me()) as tx:
         attempt = views.get_worker(tx.connection, who)

@@ -92,7 +92,7 @@ def request_kill(tx: Transaction, run: RunRow, why: str, cause: str = PERSON) ->
 
 
 def kill_worker(tx: Transaction, attempt: AttemptRow, *, why: str = "") -> bool:
-    """Ask for the end of a worker's agent, so that its attempt fails; False when that was asked before.
+    """Ask for the end of a worker's agent, and so of its attempt; False when that was asked before.
 
     Only of one that runs: an end before the start would leave nobody sure whether it ran.
     """

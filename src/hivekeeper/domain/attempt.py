@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from hivekeeper.domain.report import Outcome
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.run import PERSON
 from hivekeeper.domain.states import RunState
 
 MAX_INFRASTRUCTURE_TRIES = 3
@@ -107,8 +108,31 @@ def decide_step(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, 
 
 
 def _may_have_run(task: TaskRow, agent: RunRow) -> bool:
-    """Tell whether nobody can say what an agent did outside of a repository, where repeating may do harm."""
-    return agent.state is RunState.LOST and not task.repo and not task.idempotent
+    """Tell whether nobody can say what an agent did outside of a repository, where repeating may do harm.
+
+    One that ended by itself said how it went, and one that ran into a limit of its own was meant to be tried again. One
+    that was lost or killed, by whomever, may have had its effect.
+    """
+    return not task.repo and not task.idempotent and (agent.state is RunState.LOST or _was_killed(agent))
+
+
+# Of a command that died of these a shell, and the sandbox, say 128 and the number. Others are left out because programs
+# end like that by themselves: git with 129, and 141 for what stopped reading from a pipe.
+_FATAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL,
+          signal.SIGSEGV, signal.SIGTERM)  # fmt: skip
+
+
+def _was_killed(agent: RunRow) -> bool:
+    """Tell whether an agent was ended by a signal or a person, before it could say how it went."""
+    if agent.ended_by == "killed":
+        return agent.kill_cause in (None, PERSON)
+    return agent.ended_by == "exit" and _find_signal(agent) is not None
+
+
+def _find_signal(run: RunRow) -> int | None:
+    """Find the signal that a command died of."""
+    status = run.exit_status or 0
+    return -status if status < 0 else status - 128 if status - 128 in _FATAL else None
 
 
 def _judge(task: TaskRow, agent: RunRow, snapshot: RunRow | None, boot_id: str) -> Step:
@@ -117,9 +141,10 @@ def _judge(task: TaskRow, agent: RunRow, snapshot: RunRow | None, boot_id: str) 
         if snapshot is not None and not snapshot.succeeded:
             return Fail(f"it ended with exit code 0 but {snapshot.reason}")
         return Judge()
+    ending = RESTARTED if agent.ended_well else describe_ending(agent)
     if _may_have_run(task, agent) or (agent.ended_well and not task.repo and not task.idempotent):
-        return LeaveUnknown(f"it may have run: {RESTARTED if agent.ended_well else agent.reason}")
-    return Fail(RESTARTED if agent.ended_well else describe_ending(agent))
+        return LeaveUnknown(f"it may have run: {agent.reason if agent.state is RunState.LOST else ending}")
+    return Fail(ending)
 
 
 def find_unpushed(runs: Sequence[RunRow]) -> str | None:
@@ -172,8 +197,8 @@ def describe_ending(run: RunRow) -> str:
 def _describe_exit(run: RunRow) -> str:
     said = f", saying: {run.reason}" if run.reason else ""
     match run.ended_by:
-        case "exit" if (run.exit_status or 0) < 0:
-            return f"the command was killed by {_name_signal(-(run.exit_status or 0))}{said}"
+        case "exit" if number := _find_signal(run):
+            return f"the command was killed by {_name_signal(number)}{said}"
         case "exit":
             return f"the command ended with exit code {run.exit_status}{said}"
         case "wall":
