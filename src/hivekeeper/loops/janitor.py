@@ -11,7 +11,7 @@ Rules:
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hivekeeper.clock import Clock, to_seconds, to_text
+from hivekeeper.clock import Clock, to_seconds
 from hivekeeper.commands import convoys as commands
 from hivekeeper.commands import history
 from hivekeeper.commands.attempts import sweep_attempt
@@ -24,6 +24,7 @@ from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RunRow
 from hivekeeper.domain.run import Order
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import ConvoyState, RunState
+from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.places import Places
 from hivekeeper.sandbox import orders
@@ -90,8 +91,7 @@ class Janitor:
             settled = queries.list_removable_sandboxes(connection, limit)
             sandboxes = [(row, queries.list_runs_of_attempt(connection, row.task, row.number)) for row in settled]
             due = history.is_checkpoint_due(read_head(connection).seq, queries.find_last_checkpoint(connection))
-        before = to_text(to_seconds(self._clock.now()) - self._settings.reclaim_after_s)
-        to_remove = [pair for pair in sandboxes if _is_kept(pair[1]) and _is_due(pair[1], before)]
+        to_remove = [pair for pair in sandboxes if _is_kept(pair[1]) and self._is_due(pair[1])]
         removed = [row for row, runs in sandboxes if _is_removed(runs)]
         to_archive = [convoy for convoy in convoys if self._is_old(convoy)]
         counts = {
@@ -128,7 +128,19 @@ class Janitor:
     def _is_old(self, convoy: ConvoyRow) -> bool:
         if convoy.state is not ConvoyState.COMPLETE or convoy.ended_at is None:
             return False
-        return to_seconds(self._clock.now()) - to_seconds(convoy.ended_at) >= self._settings.archive_after_s
+        return self._has_passed(convoy.ended_at, self._settings.archive_after_s)
+
+    def _is_due(self, runs: Sequence[RunRow]) -> bool:
+        """Tell whether to remove now: not yet begun, or lost; one that failed is tried again after a while."""
+        last = next((run for run in reversed(runs) if run.kind == "remove"), None)
+        if last is None or last.state is RunState.LOST:
+            return True
+        if last.is_open or last.succeeded or last.ended_at is None:
+            return False
+        return self._has_passed(last.ended_at, self._settings.reclaim_after_s)
+
+    def _has_passed(self, since: str, wait_s: float) -> bool:
+        return has_passed(to_seconds(self._clock.now()), to_seconds(since), wait_s)
 
     def _remove(self, tx: Transaction, attempt: AttemptRow, runs: Sequence[RunRow]) -> None:
         number = sum(run.kind == "remove" for run in runs) + 1
@@ -165,14 +177,6 @@ def _is_kept(runs: Sequence[RunRow]) -> bool:
     agents = [run for run in runs if run.kind == "agent"]
     snapshots = [run for run in runs if run.kind == "snapshot"]
     return not agents or any(run.succeeded or run.exit_status == NOT_AS_PROMISED for run in snapshots)
-
-
-def _is_due(runs: Sequence[RunRow], before: str) -> bool:
-    """Tell whether to remove now: not yet begun, or lost; one that failed is tried again after a while."""
-    last = next((run for run in reversed(runs) if run.kind == "remove"), None)
-    if last is None or last.state is RunState.LOST:
-        return True
-    return not last.is_open and not last.succeeded and (last.ended_at or "") < before
 
 
 def _is_removed(runs: Sequence[RunRow]) -> bool:
