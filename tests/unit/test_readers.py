@@ -253,6 +253,12 @@ FAULTS: list[tuple[str, Said, int | str, Outcome]] = [
     ("claude", (CLAUDE_START, claude_fails("API Error: 429 rate_limit_error", 429)), 1, LIMITED),
     ("claude", (CLAUDE_START, CLAUDE_WAITS), "limit", LIMITED),
     ("claude", (CLAUDE_START, claude_refused(1), claude_refused(2)), "limit", AUTH),
+    (
+        "claude",
+        (CLAUDE_START, claude("system", "api_retry", attempt=1, error_status=None, error="unknown")),
+        "wall",
+        FAILED,
+    ),
     ("claude", ("error: unknown option '--include-partial-messages'",), 1, SETUP),
     ("claude", (CLAUDE_START, claude_fails("Credit balance is too low", 402)), 1, QUOTA),
     ("claude", (CLAUDE_START, claude_fails("Claude AI usage limit reached|1760000000", 429)), 1, QUOTA),

@@ -131,3 +131,11 @@ def test_qwen_tells_of_one_session_as_it_goes_and_of_the_whole_conversation_at_i
 )
 def test_the_version_is_the_line_with_a_number_and_no_advertisement(said: str, version: str | None) -> None:
     assert find_version(said) == version
+
+
+@pytest.mark.parametrize("program", PRESETS)
+def test_the_page_on_agent_programs_names_what_each_is_given_and_where_its_log_is(program: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "explain" / "runners.md").read_text()
+    section = page.partition(f"### {program}\n")[2].partition("\n#")[0]
+    for name in (*PRESETS[program].inherit, PRESETS[program].log):
+        assert f"`{name}`" in section, name

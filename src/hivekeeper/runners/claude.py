@@ -104,6 +104,8 @@ class ClaudeReader(Reader):
         assert isinstance(data, dict)
         delay = data.get("retry_delay_ms", data.get("delayMs"))
         words = as_text(data.get("error") or data.get("message") or "it waits for a rate limit")
+        if words == "unknown" and data.get("error_status") is None:
+            words = "the connection to the model's service failed"
         # After the first refusal it may renew its sign-in; by the second it has none.
         self.hopeless = "authentication" in words and as_number(data.get("attempt")) > 1
         self.wait_for_limit(words, data.get("error_status"), in_s=as_number(delay) / 1000 if delay else None)
