@@ -81,7 +81,7 @@ class Keeper:
         self.runs = runs or LocalRuns(hive.places.runs, name, self._note_change)
         self._walls: Walls | None = None
         self._workers = workers
-        self._read_at = self._seen = (-1, -1, -1)
+        self._read_at = self._seen = _read_stamp(hive.places.root / FILE_NAME)  # whoever opened the hive has read it
         self._seen_s = 0.0
         self._is_leaving = False
         self.loops = self._build()
