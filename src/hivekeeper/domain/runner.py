@@ -107,7 +107,7 @@ class Runner:
     def find_model(self, environment: Mapping[str, str]) -> str:
         """Find the model that it is started with, as far as its command line or its environment says."""
         words = _split(f"{self.args} {self.command}")
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, following in zip(words, [*words[1:], ""], strict=False):  # one that hive.toml has no more has none
             if word in ("--model", "-m"):
                 return following
             if word.startswith("--model="):
