@@ -119,6 +119,13 @@ class LedgerHistories(RuleBasedStateMachine):
             if deed := choose(deeds, number):
                 self.do(deed, self.world.keeper, deed.comes)
 
+    @rule(number=NUMBERS)
+    def put_a_convoy_away(self, number: int) -> None:
+        """Without this few are archived: it takes a settled one, and no task of it that is revived before."""
+        for verb in ("settle", "archive"):
+            if deed := choose([d for d in self.list_deeds(number) if d.comes is Comes.DONE and d.verb == verb], number):
+                self.do(deed, self.world.keeper, deed.comes)
+
     @rule(pick=NUMBERS, number=NUMBERS)
     def do_something_that_comes_to_nothing(self, pick: int, number: int) -> None:
         if deed := choose([deed for deed in self.list_deeds(number) if deed.comes is not Comes.DONE], pick):
