@@ -16,6 +16,7 @@ import yaml
 
 from tests.budget import SEED, SOAK
 from tests.fakemodel.server import FakeModel, Script
+from tests.git import git
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build" / "agents" / "node_modules"
@@ -131,9 +132,7 @@ class Stage:
         self.model.script = Script({"rules": [*rules, CREATE]})
 
     def git(self, *arguments: str) -> str:
-        argv = ("git", "-C", str(self.app), *arguments)
-        done = subprocess.run(argv, env=self.environment, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
+        return git(self.app, *arguments, environment=self.environment)
 
     def set(self, toml: str) -> None:
         """Add to hive.toml."""

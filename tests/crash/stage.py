@@ -26,12 +26,11 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger
 from hivekeeper.store.replay import list_differences, rebuilt
 from hivekeeper.testing.history import History, check_history, read_history
+from tests.git import NOBODYS, git
 
 ME = ByPerson("ann")
 PATIENCE_S = 30.0
 MOST_PASSES = 300
-IDENTITY = {f"GIT_{who}_{what}": "ann" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-NOBODYS = {**IDENTITY, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "0"}
 # Always the same commits, so that two plays can be held against each other.
 LONG_AGO = {f"GIT_{who}_DATE": "@1700000000 +0000" for who in ("AUTHOR", "COMMITTER")}
 
@@ -62,11 +61,7 @@ class Stage:
         self.git("commit", "--quiet", "-m", "first")
 
     def git(self, *arguments: str) -> str:
-        argv = ("git", "-C", str(self.app), *arguments)
-        done = subprocess.run(
-            argv, env={**os.environ, **NOBODYS, **LONG_AGO}, check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
+        return git(self.app, *arguments, environment=LONG_AGO)
 
     def tell(self, *lines: str) -> None:
         """Say something that must be true from now on."""

@@ -20,6 +20,7 @@ from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_head
 from hivekeeper.store.sqlite import reading_only
+from tests.git import git
 from tests.scenarios.conftest import Repository, Stage
 
 USES_OF_SANDBOX = 14  # at least as many as there are tests that ask for one
@@ -69,13 +70,11 @@ class Patient:
     def git(self, *arguments: str, public: bool = False) -> str:
         """Do something in the mirror, or in the public repository."""
         place = self.places.public if public else self.places.mirror
-        argv = ("git", "--git-dir", str(place("app")), *arguments)
-        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+        return git(self.root, "--git-dir", str(place("app")), *arguments)
 
     def commit(self, *, parent: str = "refs/heads/main", public: bool = False) -> str:
         """Make a commit that no ref holds."""
-        who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
-        return self.git(*who, "commit-tree", "-p", parent, "-m", "more", f"{parent}^{{tree}}", public=public)
+        return self.git("commit-tree", "-p", parent, "-m", "more", f"{parent}^{{tree}}", public=public)
 
     def keep_until(self, condition: Callable[[], bool]) -> None:
         """Keep the hive for a while."""

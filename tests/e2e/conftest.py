@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from hivekeeper.cli import main
 from hivekeeper.cli.app import init
+from tests.git import git
 
 DEADLINE_S = 40.0
 KEEPERS = ("run", "up", "demo", "rehearse", "bench")
@@ -99,8 +99,6 @@ def source(tmp_path: Path) -> Path:
     """A person's repository with one commit."""
     path = tmp_path / "app"
     path.mkdir()
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
-    for arguments in (("init", "-q", "-b", "main"), ("commit", "-q", "--allow-empty", "-m", "first")):
-        identity = ("-c", "user.name=ann", "-c", "user.email=ann@localhost")
-        subprocess.run(("git", *identity, *arguments), cwd=path, check=True, env=environment)
+    git(path, "init", "-q", "-b", "main")
+    git(path, "commit", "-q", "--allow-empty", "-m", "first")
     return path

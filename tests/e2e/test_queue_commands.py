@@ -12,18 +12,12 @@ from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.git.remote import list_branches
 from hivekeeper.views.status import list_needs
 from tests.e2e.conftest import Shell
+from tests.git import git
 from tests.store.ledger_kit import COMMIT
 from tests.store.ledger_world import World
 from tests.store.test_queue_commands import bring_entry
 
 GATE_RUN = f"_gates/r/{'d' * 20}-{'9' * 12}.1.1.gate"
-
-
-def git(path: Path, *arguments: str) -> str:
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
-    identity = ("-c", "user.name=ann", "-c", "user.email=ann@localhost")
-    argv = ("git", *identity, *arguments)
-    return subprocess.run(argv, cwd=path, check=True, env=environment, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.fixture

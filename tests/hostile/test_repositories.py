@@ -3,7 +3,6 @@
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.states import RepoState, RunState, TaskState
 from hivekeeper.store import queries
 from tests.e2e.conftest import Shell
+from tests.git import git
 from tests.hostile.conftest import GOOD, PATIENT, Person, Theatre, open_theatre
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 12345\n"
@@ -69,8 +69,7 @@ class Town:
         return person
 
     def git(self, *arguments: str, text: str = "") -> str:
-        argv = ("git", "-c", "protocol.file.allow=always", *arguments)
-        return subprocess.run(argv, cwd=self.root, check=True, capture_output=True, input=text, text=True).stdout
+        return git(self.root, "-c", "protocol.file.allow=always", *arguments, text=text)
 
     def build_all(self) -> None:
         self._build_workable()

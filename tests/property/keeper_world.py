@@ -21,6 +21,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import Authority, ByPerson, Ledger, Transaction, create_ledger
 from hivekeeper.store.sqlite import SqliteDatabase
 from hivekeeper.testing.fakes import FakeClock, FakeRuns
+from tests.git import git
 from tests.property.budget import MEMORY
 from tests.store.ledger_kit import PERSON, dump_all
 
@@ -159,9 +160,3 @@ class KeeperWorld:
         log = [row for row in before[2] if len(row) == EVENT_WIDTH]
         assert after[2][: len(log)] == log, "an event was lost"
         assert {**after[1], "lease": []} == {**before[1], "lease": []}, "a change of keepers changes nothing else"
-
-
-def git(directory: Path, *arguments: str) -> str:
-    """Run git, as a person."""
-    argv = ("git", "-C", str(directory), *arguments)
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()

@@ -18,6 +18,7 @@ from hivekeeper.testing.history import History
 from hivekeeper.testing.rehearsal import check_faults, choose_files
 from hivekeeper.testing.scripted import HARMLESS, Fault, choose_fault
 from tests.budget import SEED, SOAK, TALLY, get_seconds, read_cpu_s
+from tests.git import git
 
 DEADLINE_S = 110.0
 AT_ONCE = 4  # on two cores: agents sleep more than they work
@@ -65,8 +66,7 @@ class Desk:
         return self.root / "app"
 
     def git(self, *arguments: str, cwd: Path | None = None) -> str:
-        done = subprocess.run(("git", *arguments), cwd=cwd or self.app, check=True, capture_output=True, text=True)
-        return done.stdout
+        return git(cwd or self.app, *arguments)
 
     def look(self) -> tuple[str, str, list[str]]:
         """Everything a rehearsal must not change."""

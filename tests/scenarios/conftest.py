@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.runs.local import LocalRuns
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson, create_ledger, read_head
+from tests.git import git
 
 ME = ByPerson("ann")
 DEADLINE_S = 30.0
@@ -37,10 +37,7 @@ class Repository:
         self.commit({"README": "hello\n"}, "first")
 
     def git(self, *arguments: str) -> str:
-        identity = {f"GIT_{who}_{what}": "ann" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-        environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-        argv = ("git", "-C", str(self.path), *arguments)
-        return subprocess.run(argv, env=environment, check=True, capture_output=True, text=True).stdout.rstrip("\n")
+        return git(self.path, *arguments)
 
     def commit(self, files: dict[str, str], message: str) -> None:
         for name, text in files.items():
