@@ -6,7 +6,7 @@ from hivekeeper.commands.sessions import lift_hold
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.runner import Runner
 from hivekeeper.keeper.keeper import Keeper
-from tests.crash.playing import Scenario, is_ready, play_until
+from tests.crash.playing import is_ready, play_until, scenario
 from tests.crash.stage import ME, Stage
 
 # It makes half of its work and is limited; resumed, it makes the whole of what it had left.
@@ -41,6 +41,4 @@ def let_go_on(stage: Stage) -> None:
     play_until(stage, is_over)
 
 
-LIMITS: dict[str, Scenario] = {
-    "limit": Scenario("a session is limited, parked and resumed", asked, let_go_on, let_go_on, with_git=True),
-}
+scenario("limit", "a session is limited, parked and resumed", given=asked, act=let_go_on, recover=let_go_on)

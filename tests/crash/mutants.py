@@ -36,15 +36,16 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug, the promise it breaks, the scenario in which it is shown, and what it takes to show it."""
+    """A bug, the promise it breaks, how it is planted, and what it takes to show it in its scenario."""
 
+    name: str
     promise: str
     plant: Callable[[], None]
-    scenario: str
     shown: str  # in the words of the judge
     tier: Tier = Tier.UNDISTURBED
     at_the_end: bool = False  # nothing is wrong with what a power cut leaves, only with what becomes of it
     calls: str = ""  # at which kills show it, where that is known
+    scenario: str = ""  # in which it is shown: the one that declares it
 
 
 def sync_too_little() -> None:
@@ -275,63 +276,3 @@ def start_over() -> None:
         return Unclaimed()
 
     look_at_strangers(clear)
-
-
-MUTANTS: dict[str, Mutant] = {
-    "`synchronous=NORMAL`": Mutant(
-        "what was acknowledged is durable", sync_too_little, "submit", "the ledger forgot", tier=Tier.POWER_CUTS
-    ),
-    "effect before intent": Mutant(
-        "no effect without an earlier durable intent", act_before_intent, "dispatch", "it began before it was intended"
-    ),
-    "no epoch check": Mutant(
-        "a keeper of an older epoch writes nothing", forget_epochs, "two-keepers", "THE-WOKEN-KEEPER-WAS-LET-IN"
-    ),
-    "start without the exclusive claim": Mutant("a run starts once", claim_without_excluding, "start", "began 2 times"),
-    "release by a non-owner": Mutant(
-        "only the holder gives the lease back", release_anybodys, "two-keepers", "without the lease"
-    ),
-    "outcome from an exit code alone": Mutant(
-        "done is what is there, not what was said", believe_exit_codes, "lie", "lost"
-    ),
-    "projection differing from replay": Mutant("state = fold(log)", project_differently, "dispatch", "replay differs"),
-    "ref moved before its objects are synced": Mutant(
-        "what has landed is whole", move_refs_unsynced, "land", "is not on the branch", tier=Tier.POWER_CUTS
-    ),
-    "torn sandbox believed after a restart": Mutant(
-        "what nobody synced is not believed",
-        trust_old_boots,
-        "agent",
-        "is not what it wrote",
-        tier=Tier.POWER_CUTS,
-        at_the_end=True,
-    ),
-    "gate skipped": Mutant("every landed tree was verified", skip_gates, "land", "nobody verified its tree"),
-    "failed tree taken for passed": Mutant(
-        "only what passed lands", pass_the_failed, "train", "nobody verified its tree"
-    ),
-    "verdict of another tree reused": Mutant(
-        "the tree tested is the tree landed", reuse_verdicts, "land", "nobody verified its tree"
-    ),
-    "landed before what it was made on": Mutant(
-        "a change lands when everything before it has", land_out_of_order, "mend", "nobody verified its tree"
-    ),
-    "publishing believed unseen": Mutant(
-        "published is what the person's repository has", publish_nothing, "publish", "its branch is elsewhere"
-    ),
-    "snapshot believed unseen": Mutant(
-        "a sandbox goes only when its work is kept", keep_nothing, "cancel", "nothing of it is kept"
-    ),
-    "transaction split in two": Mutant(
-        "what belongs together is there together",
-        commit_every_event,
-        "cancel",
-        "it has not come to that",
-        Tier.KILLS,
-        calls="fdatasync",
-    ),
-    "run not adopted": Mutant(
-        "the end of a run is found whoever was dead", disown_runs, "retry", "UNKNOWN", Tier.KILLS
-    ),
-    "effect repeated": Mutant("what was begun is not begun again", start_over, "retry", "began 2 times", Tier.KILLS),
-}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.budget import read_cpu_s
-from tests.crash.mutants import MUTANTS
+from tests.crash.scenarios import MUTANTS
 from tests.crash.slot import Point, Slot
 from tests.crash.tracing import parse_fault
 

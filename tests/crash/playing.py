@@ -1,11 +1,13 @@
 """What a scenario is, how far one is played, and what it can be played up to."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState, TaskState
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.store import queries
+from tests.crash.mutants import Mutant
 from tests.crash.stage import Stage
 
 Act = Callable[[Stage], None]
@@ -13,15 +15,30 @@ Act = Callable[[Stage], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens before, what is killed, and how the hive is brought to its end afterwards."""
+    """What happens before, what is killed, how the hive is brought to its end afterwards, and how that is judged.
 
+    Every end is judged by `Stage.check`; a scenario may ask for more.
+    """
+
+    name: str
     what: str
-    prepare: Act
+    given: Act
     act: Act
     recover: Act = Stage.finish
-    with_git: bool = False  # on a repository
+    check: Callable[[Stage], list[str]] = lambda _stage: []
+    planted: tuple[Mutant, ...] = ()
     is_sure: bool = True  # what its tasks come to does not depend on the moment
     by_git: bool = False  # killed inside git, which the keeper started, instead of in the keeper itself
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(name: str, what: str, *, given: Act, act: Act, **more: Any) -> None:  # noqa: ANN401 - fields of Scenario
+    """Declare a scenario, in one place: what is given, what is struck, what is promised, and bugs that break it."""
+    assert name not in SCENARIOS, f"there are two scenarios {name}"
+    planted = tuple(replace(mutant, scenario=name) for mutant in more.pop("planted", ()))
+    SCENARIOS[name] = Scenario(name, what, given, act, planted=planted, **more)
 
 
 def play_until(stage: Stage, condition: Callable[[Keeper], bool]) -> None:

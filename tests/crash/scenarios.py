@@ -1,7 +1,8 @@
 """The scenarios: each prepares a directory, acts in it until it is killed, and is recovered by somebody else.
 
-To add one: a function that prepares, a function that acts, a line in SCENARIOS. Whatever the crash left, the recovery
-must bring it to its end, and `Stage.check` must find nothing lost, doubled, unexpected or out of order.
+To add one: a function that prepares, a function that acts, and one call of `scenario` that names both, what more its
+judge asks for, and bugs that it must show. Whatever the crash left, the recovery must bring it to its end, and
+`Stage.check` must find nothing lost, doubled, unexpected or out of order.
 """
 
 import json
@@ -20,9 +21,29 @@ from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import StaleEpochError
 from hivekeeper.runs import wrapper
 from hivekeeper.store import queries
-from tests.crash.limits import LIMITS
+from tests.crash import limits, trains  # noqa: F401 - they declare theirs
+from tests.crash.mutants import (
+    Mutant,
+    Tier,
+    act_before_intent,
+    believe_exit_codes,
+    claim_without_excluding,
+    commit_every_event,
+    disown_runs,
+    forget_epochs,
+    keep_nothing,
+    move_refs_unsynced,
+    project_differently,
+    publish_nothing,
+    release_anybodys,
+    reuse_verdicts,
+    skip_gates,
+    start_over,
+    sync_too_little,
+    trust_old_boots,
+)
 from tests.crash.playing import (
-    Scenario,
+    SCENARIOS,
     fetch,
     has_landed,
     is_intended,
@@ -30,10 +51,12 @@ from tests.crash.playing import (
     is_submitted,
     list_submitted,
     play_until,
+    scenario,
 )
 from tests.crash.stage import ME, PATIENCE_S, Stage
-from tests.crash.trains import TRAINS
 from tests.store.ledger_kit import TO_THE_FIRST_SCHEMA, tamper
+
+__all__ = ["MUTANTS", "SCENARIOS"]
 
 
 def nothing(_stage: Stage) -> None:
@@ -226,10 +249,10 @@ def complete(stage: Stage) -> None:
     stage.finish()
 
 
-def rearchive(stage: Stage) -> None:
-    stage.archive()
+def check_archived(stage: Stage) -> list[str]:
     with stage.ledger() as ledger, ledger.read() as connection:
-        assert [c.state for c in queries.list_convoys(connection, archived=True)] == [ConvoyState.ARCHIVED]
+        states = [convoy.state for convoy in queries.list_convoys(connection, archived=True)]
+    return [] if states == [ConvoyState.ARCHIVED] else [f"lost: its convoy is not archived: {states}"]
 
 
 def orphaned(stage: Stage) -> None:
@@ -363,42 +386,199 @@ def wrap(stage: Stage) -> None:
     wrapper.run(request, os.open(os.devnull, os.O_WRONLY))
 
 
-SCENARIOS: dict[str, Scenario] = {
-    "create": Scenario("a ledger is made", nothing, create, recreate),
-    "submit": Scenario("a person submits a plan", Stage.make_hive, submit_three, resubmit),
-    "ask": Scenario("a person asks for another try, and cancels", failed, ask, reask),
-    "dispatch": Scenario("tasks are dispatched, their intents written", submitted, step_once),
-    "start": Scenario("intended runs are asked for", dispatched, step_once),
-    "leave": Scenario("the keeper is dead for the whole life of a run", dispatched_slowly, start_and_leave),
-    "exit": Scenario("ended runs are recorded, tasks completed, the convoy ended", started, Stage.finish),
-    "wrap": Scenario("the wrapper beside a run: claim, output, exit record", dispatched, wrap, is_sure=False),
-    "retry": Scenario("failed attempts, another swarm, the last attempt", failing, Stage.finish),
-    "cancel": Scenario(
-        "a cancelled task's living processes are ended, its work kept", cancelling, cancel, with_git=True
+scenario("create", "a ledger is made", given=nothing, act=create, recover=recreate)
+scenario(
+    "submit",
+    "a person submits a plan",
+    given=Stage.make_hive,
+    act=submit_three,
+    recover=resubmit,
+    planted=(
+        Mutant(
+            "`synchronous=NORMAL`",
+            "what was acknowledged is durable",
+            sync_too_little,
+            shown="the ledger forgot",
+            tier=Tier.POWER_CUTS,
+        ),
     ),
-    "lie": Scenario("agents that end with exit code 0 and made nothing", lying, Stage.finish, with_git=True),
-    "fetch": Scenario("a repository's mirror is made", on_repository, fetch, with_git=True),
-    "agent": Scenario("an agent works in its clone; nothing of it is kept yet", laid_out, work_alone, with_git=True),
-    "work": Scenario("clone, agent, snapshot, entry into the queue", fetched, work, with_git=True),
-    "land": Scenario("candidate, gate, landing", worked, land, with_git=True),
-    "conflict": Scenario(
-        "two changes of one line: refused, made anew, landed", conflicting, Stage.finish, with_git=True
+)
+scenario("ask", "a person asks for another try, and cancels", given=failed, act=ask, recover=reask)
+scenario(
+    "dispatch",
+    "tasks are dispatched, their intents written",
+    given=submitted,
+    act=step_once,
+    planted=(
+        Mutant(
+            "effect before intent",
+            "no effect without an earlier durable intent",
+            act_before_intent,
+            shown="it began before it was intended",
+        ),
+        Mutant("projection differing from replay", "state = fold(log)", project_differently, shown="replay differs"),
     ),
-    "publish": Scenario(
-        "what landed goes to the person's repository; the sandbox is removed", landed, Stage.finish, with_git=True
+)
+scenario(
+    "start",
+    "intended runs are asked for",
+    given=dispatched,
+    act=step_once,
+    planted=(
+        Mutant(
+            "start without the exclusive claim", "a run starts once", claim_without_excluding, shown="began 2 times"
+        ),
     ),
-    "equip": Scenario("clones from the pool, setup, stash, backup", equipped, equip, with_git=True),
-    "go-on": Scenario("saves of a worker that is cut off, and its successor", interrupted, go_on, with_git=True),
-    "accept": Scenario("a convoy is tried as a whole", to_accept, Stage.finish, with_git=True),
-    "archive": Scenario("a complete convoy is archived", complete, Stage.archive, rearchive),
-    "takeover": Scenario("a keeper follows one that died holding the lease", orphaned, Stage.finish),
-    "two-keepers": Scenario("a frozen keeper wakes up beside its successor", submitted, follow_frozen),
-    "migrate": Scenario("a ledger of the first schema is brought to today's", old_schema, migrate),
-    "restore": Scenario("an older copy of the ledger was put back", restored, Stage.finish, with_git=True),
-    "git-fetch": Scenario("git itself is struck while a mirror is made", on_repository, fetch, by_git=True),
-    "git-work": Scenario("git itself is struck in clone and snapshot", fetched, work, by_git=True),
-    "git-land": Scenario("git itself is struck while a candidate lands", worked, land, by_git=True),
-    "git-publish": Scenario("git itself is struck while publishing", landed, Stage.finish, by_git=True),
-    **TRAINS,
-    **LIMITS,
-}
+)
+scenario("leave", "the keeper is dead for the whole life of a run", given=dispatched_slowly, act=start_and_leave)
+scenario("exit", "ended runs are recorded, tasks completed, the convoy ended", given=started, act=Stage.finish)
+scenario("wrap", "the wrapper beside a run: claim, output, exit record", given=dispatched, act=wrap, is_sure=False)
+scenario(
+    "retry",
+    "failed attempts, another swarm, the last attempt",
+    given=failing,
+    act=Stage.finish,
+    planted=(
+        Mutant(
+            "run not adopted",
+            "the end of a run is found whoever was dead",
+            disown_runs,
+            shown="UNKNOWN",
+            tier=Tier.KILLS,
+        ),
+        Mutant(
+            "effect repeated", "what was begun is not begun again", start_over, shown="began 2 times", tier=Tier.KILLS
+        ),
+    ),
+)
+scenario(
+    "cancel",
+    "a cancelled task's living processes are ended, its work kept",
+    given=cancelling,
+    act=cancel,
+    planted=(
+        Mutant(
+            "snapshot believed unseen",
+            "a sandbox goes only when its work is kept",
+            keep_nothing,
+            shown="nothing of it is kept",
+        ),
+        Mutant(
+            "transaction split in two",
+            "what belongs together is there together",
+            commit_every_event,
+            shown="it has not come to that",
+            tier=Tier.KILLS,
+            calls="fdatasync",
+        ),
+    ),
+)
+scenario(
+    "lie",
+    "agents that end with exit code 0 and made nothing",
+    given=lying,
+    act=Stage.finish,
+    planted=(
+        Mutant(
+            "outcome from an exit code alone",
+            "done is what is there, not what was said",
+            believe_exit_codes,
+            shown="lost",
+        ),
+    ),
+)
+scenario("fetch", "a repository's mirror is made", given=on_repository, act=fetch)
+scenario(
+    "agent",
+    "an agent works in its clone; nothing of it is kept yet",
+    given=laid_out,
+    act=work_alone,
+    planted=(
+        Mutant(
+            "torn sandbox believed after a restart",
+            "what nobody synced is not believed",
+            trust_old_boots,
+            shown="is not what it wrote",
+            tier=Tier.POWER_CUTS,
+            at_the_end=True,
+        ),
+    ),
+)
+scenario("work", "clone, agent, snapshot, entry into the queue", given=fetched, act=work)
+scenario(
+    "land",
+    "candidate, gate, landing",
+    given=worked,
+    act=land,
+    planted=(
+        Mutant(
+            "ref moved before its objects are synced",
+            "what has landed is whole",
+            move_refs_unsynced,
+            shown="is not on the branch",
+            tier=Tier.POWER_CUTS,
+        ),
+        Mutant("gate skipped", "every landed tree was verified", skip_gates, shown="nobody verified its tree"),
+        Mutant(
+            "verdict of another tree reused",
+            "the tree tested is the tree landed",
+            reuse_verdicts,
+            shown="nobody verified its tree",
+        ),
+    ),
+)
+scenario("conflict", "two changes of one line: refused, made anew, landed", given=conflicting, act=Stage.finish)
+scenario(
+    "publish",
+    "what landed goes to the person's repository; the sandbox is removed",
+    given=landed,
+    act=Stage.finish,
+    planted=(
+        Mutant(
+            "publishing believed unseen",
+            "published is what the person's repository has",
+            publish_nothing,
+            shown="its branch is elsewhere",
+        ),
+    ),
+)
+scenario("equip", "clones from the pool, setup, stash, backup", given=equipped, act=equip)
+scenario("go-on", "saves of a worker that is cut off, and its successor", given=interrupted, act=go_on)
+scenario("accept", "a convoy is tried as a whole", given=to_accept, act=Stage.finish)
+scenario(
+    "archive",
+    "a complete convoy is archived",
+    given=complete,
+    act=Stage.archive,
+    recover=Stage.archive,
+    check=check_archived,
+)
+scenario("takeover", "a keeper follows one that died holding the lease", given=orphaned, act=Stage.finish)
+scenario(
+    "two-keepers",
+    "a frozen keeper wakes up beside its successor",
+    given=submitted,
+    act=follow_frozen,
+    planted=(
+        Mutant(
+            "no epoch check",
+            "a keeper of an older epoch writes nothing",
+            forget_epochs,
+            shown="THE-WOKEN-KEEPER-WAS-LET-IN",
+        ),
+        Mutant(
+            "release by a non-owner",
+            "only the holder gives the lease back",
+            release_anybodys,
+            shown="without the lease",
+        ),
+    ),
+)
+scenario("migrate", "a ledger of the first schema is brought to today's", given=old_schema, act=migrate)
+scenario("restore", "an older copy of the ledger was put back", given=restored, act=Stage.finish)
+scenario("git-fetch", "git itself is struck while a mirror is made", given=on_repository, act=fetch, by_git=True)
+scenario("git-work", "git itself is struck in clone and snapshot", given=fetched, act=work, by_git=True)
+scenario("git-land", "git itself is struck while a candidate lands", given=worked, act=land, by_git=True)
+scenario("git-publish", "git itself is struck while publishing", given=landed, act=Stage.finish, by_git=True)
+
+MUTANTS = {mutant.name: mutant for each in SCENARIOS.values() for mutant in each.planted}

@@ -76,7 +76,7 @@ class Slot:
         if not template.exists():
             self._wipe(self.world)
             self.world.mkdir(parents=True)
-            problem = self._in_child(in_boot(lambda: scenario.prepare(self.stage)))
+            problem = self._in_child(in_boot(lambda: scenario.given(self.stage)))
             assert not problem, f"{name} could not be prepared: {problem}"
             self._end_everybody()
             self.templates.mkdir(exist_ok=True)
@@ -157,7 +157,7 @@ class Slot:
         def recover() -> list[str]:
             scenario.recover(self.stage)
             _write(self._ends, self.stage.list_states())
-            return self.stage.check()
+            return self.stage.check() + scenario.check(self.stage)
 
         self._ends.unlink(missing_ok=True)
         return self._judge(recover)

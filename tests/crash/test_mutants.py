@@ -6,8 +6,8 @@ import pytest
 
 from tests.budget import SEED, SOAK, TALLY, get_seconds, shuffle
 from tests.crash.conftest import Player
-from tests.crash.mutants import MUTANTS, Mutant, Tier
-from tests.crash.scenarios import SCENARIOS
+from tests.crash.mutants import Mutant, Tier
+from tests.crash.scenarios import MUTANTS, SCENARIOS
 
 PROOF = Path(__file__).parents[2] / "docs" / "explain" / "proof.md"
 BEGIN, END = "<!-- generated: what is struck, and what is planted -->", "<!-- end of the generated part -->"

@@ -8,7 +8,8 @@ from hivekeeper.domain.plan import RepoSpec
 from hivekeeper.domain.runner import Runner
 from hivekeeper.git import forward, orders
 from hivekeeper.store import queries
-from tests.crash.playing import Act, Scenario, has_landed, is_intended, list_submitted, play_until
+from tests.crash.mutants import Mutant, land_out_of_order, pass_the_failed
+from tests.crash.playing import Act, has_landed, is_intended, list_submitted, play_until, scenario
 from tests.crash.stage import ME, Stage
 
 GATE = "test ! -e bad.txt"
@@ -133,28 +134,62 @@ def bring(stage: Stage) -> None:
     stage.finish()
 
 
-TRAINS: dict[str, Scenario] = {
-    "train": Scenario("three changes as a train, one of which fails its gate", queued, run_train, with_git=True),
-    "mend": Scenario(
-        "a change that passes only with the one behind it", mended, run_train, with_git=True, is_sure=False
+scenario(
+    "train",
+    "three changes as a train, one of which fails its gate",
+    given=queued,
+    act=run_train,
+    planted=(
+        Mutant(
+            "failed tree taken for passed", "only what passed lands", pass_the_failed, shown="nobody verified its tree"
+        ),
     ),
-    "rebuild": Scenario("a change is put first while two are verified", verifying, overtake, with_git=True),
-    "settle": Scenario(
-        "a conflict goes to a resolver", conflicting, with_resolver(Stage.finish), with_resolver(Stage.finish),
-        with_git=True,
+)
+scenario(
+    "mend",
+    "a change that passes only with the one behind it",
+    given=mended,
+    act=run_train,
+    is_sure=False,
+    planted=(
+        Mutant(
+            "landed before what it was made on",
+            "a change lands when everything before it has",
+            land_out_of_order,
+            shown="nobody verified its tree",
+        ),
     ),
-    "bring": Scenario("a branch is handed in by hand", handed_in, bring, bring, with_git=True),
-    "publish-push": Scenario("what landed is pushed to the person's branch", pushed_to, Stage.finish, with_git=True),
-    "publish-checkout": Scenario(
-        "what landed goes into the person's clean check-out", checked_out, Stage.finish, with_git=True
-    ),
-    "forward": Scenario("the run beside a check-out that goes forward", to_forward, go_forward, with_git=True),
-    "git-train": Scenario("git itself is struck while a train is verified and lands", queued, run_train, by_git=True),
-    "git-settle": Scenario(
-        "git itself is struck while a conflict is settled", conflicting, with_resolver(Stage.finish),
-        with_resolver(Stage.finish), by_git=True,
-    ),
-    "git-bring": Scenario("git itself is struck while a branch is brought", handed_in, bring, bring, by_git=True),
-    "git-push": Scenario("git itself is struck while it pushes", pushed_to, Stage.finish, by_git=True),
-    "git-checkout": Scenario("git itself is struck in a check-out", checked_out, Stage.finish, by_git=True),
-}  # fmt: skip
+)
+scenario("rebuild", "a change is put first while two are verified", given=verifying, act=overtake)
+scenario(
+    "settle",
+    "a conflict goes to a resolver",
+    given=conflicting,
+    act=with_resolver(Stage.finish),
+    recover=with_resolver(Stage.finish),
+)
+scenario("bring", "a branch is handed in by hand", given=handed_in, act=bring, recover=bring)
+scenario("publish-push", "what landed is pushed to the person's branch", given=pushed_to, act=Stage.finish)
+scenario("publish-checkout", "what landed goes into the person's clean check-out", given=checked_out, act=Stage.finish)
+scenario("forward", "the run beside a check-out that goes forward", given=to_forward, act=go_forward)
+scenario(
+    "git-train", "git itself is struck while a train is verified and lands", given=queued, act=run_train, by_git=True
+)
+scenario(
+    "git-settle",
+    "git itself is struck while a conflict is settled",
+    given=conflicting,
+    act=with_resolver(Stage.finish),
+    recover=with_resolver(Stage.finish),
+    by_git=True,
+)
+scenario(
+    "git-bring",
+    "git itself is struck while a branch is brought",
+    given=handed_in,
+    act=bring,
+    recover=bring,
+    by_git=True,
+)
+scenario("git-push", "git itself is struck while it pushes", given=pushed_to, act=Stage.finish, by_git=True)
+scenario("git-checkout", "git itself is struck in a check-out", given=checked_out, act=Stage.finish, by_git=True)

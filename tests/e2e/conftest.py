@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -86,6 +87,11 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     root.mkdir()
     shell = Shell(root)
     init(root)  # as `hive init` does, without an interpreter of its own for every test
+    if shutil.which("bwrap") is None:
+        # Behind Landlock a task without a repository makes no files beside .hive (docs/explain/walls.md), and what is
+        # tried here is not about walls.
+        settings = root / "hive.toml"
+        settings.write_text(settings.read_text().replace('level = "best"', 'level = "limits"'))
     yield shell
     (root / "go").touch()  # whatever still waits for it may end
     for process in shell.started:
