@@ -15,6 +15,7 @@ def begin_slow(shell: Shell) -> int:
     """Start a keeper with a task that waits for the file `go`; give the keeper's pid."""
     process = shell.start("run", shell.plan(SLOW))
     shell.wait((shell.root / "marks").exists)
+    shell.wait(lambda: "run.started" in shell.hive("log", "--json"))  # the task may be ahead of the record of its start
     return process.pid
 
 

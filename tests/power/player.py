@@ -19,9 +19,8 @@ from hivekeeper.keeper import lease
 from hivekeeper.runs import wrapper
 from hivekeeper.testing.history import check_history
 from tests.budget import LEAST_STATES, SOAK, read_cpu_s
-from tests.crash.mutants import MUTANTS
 from tests.crash.player import make_place
-from tests.crash.scenarios import SCENARIOS
+from tests.crash.scenarios import MUTANTS, SCENARIOS
 from tests.crash.slot import Slot
 from tests.crash.tracing import run_traced
 from tests.power.disk import Disk, State, enumerate_states, list_labels
