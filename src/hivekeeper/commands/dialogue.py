@@ -91,7 +91,7 @@ class Sessions:
         told = [m for n in (number - 1, number) for m in queries.list_messages(connection, task.key, n)]
         told = [message for message in told if message.kind == sessions.TOLD]
         if last is not None and work.resume:
-            words = describe_resumption([message for message in told if message.sent_at > last.intended_at])
+            words = describe_resumption([message for message in told if message.seq > last.intended_seq])
         elif work.runner is not None:
             # Whoever begins has heard nothing of what others were told.
             parts = [describe_so_far(last, self._list_changed(work))] if last is not None else []
@@ -123,7 +123,7 @@ def find_feedback(connection: Connection, task: TaskRow, attempt: int) -> dict[s
 def _save_first(task: TaskRow, runs: Sequence[RunRow], last: RunRow) -> a.Intend | a.WaitForRun | None:
     """Keep what a session has made before anything follows; None once that is done, or could not be."""
     saves = [run for run in runs if run.kind == "save"]
-    if task.repo is None or (saves and not saves[-1].is_open and saves[-1].intended_at >= (last.reported_at or "")):
+    if task.repo is None or (saves and not saves[-1].is_open and saves[-1].intended_seq > last.reported_seq):
         return None
     return a.WaitForRun() if saves and saves[-1].is_open else a.Intend("save", len(saves) + 1)
 

@@ -100,7 +100,7 @@ class Settler:
             return None
         found = [h for h in queries.list_holds(connection) if (h.scope, h.name) == ("runner", last.runner)]
         held = found[0] if found else None
-        if held is not None and (held.holds(self.clock.now()) or held.placed_at >= (last.reported_at or "")):
+        if held is not None and (held.holds(self.clock.now()) or held.placed_seq > last.reported_seq):
             return held if held.holds(self.clock.now()) else None
         return decide_hold(str(last.runner), Outcome(str(last.outcome)), held)
 

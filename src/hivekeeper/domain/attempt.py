@@ -153,14 +153,13 @@ def find_unpushed(runs: Sequence[RunRow]) -> str | None:
     return describe_ending(backups[-1]) if backups and not backups[-1].succeeded else None
 
 
-def decide_save(runs: Sequence[RunRow], *, since: str) -> Intend | None:
-    """Decide whether to keep what a working agent has made so far: if that was not done since this moment."""
+def find_unsaved_since(runs: Sequence[RunRow]) -> str | None:
+    """Tell since when what a working agent makes was not kept; None where nothing is made, or it is being kept."""
     saves = [run for run in runs if run.kind == "save"]
     agent = next((run for run in runs if run.kind == "agent" and run.state is RunState.RUNNING), None)
     if agent is None or any(run.is_open for run in saves):
         return None
-    last = saves[-1].intended_at if saves else agent.started_at or agent.intended_at
-    return Intend("save", len(saves) + 1) if last <= since else None
+    return saves[-1].intended_at if saves else agent.started_at or agent.intended_at
 
 
 def is_saved(runs: Sequence[RunRow], *, since: str) -> bool | None:

@@ -98,6 +98,7 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
                 "boot_id": b.boot_id,
                 "state": RunState.INTENDED.value,
                 "intended_at": at,
+                "intended_seq": event.seq,
                 "rooms": None if b.rooms is None else e.encode_json(b.rooms),
                 "runner": b.runner,
                 "session": b.session,
@@ -122,7 +123,7 @@ def _project_run(event: e.Event) -> tuple[Change, ...] | None:
             unread: Row = {"id": b.run, "outcome": None}
             used: dict[str, Value] = {"tokens_in": b.tokens_in, "tokens_out": b.tokens_out, "microusd": b.microusd}
             said: dict[str, Value] = {"outcome": b.outcome, "session": b.session or None, "retry_at": b.retry_at}
-            said["reported_at"] = at
+            said |= {"reported_at": at, "reported_seq": event.seq}
             return (Update("run", unread, {**said, **used, "words": event.why}, (RunState.EXITED, RunState.LOST)),)
         case _:
             return None
@@ -202,7 +203,7 @@ def _project_attempt(event: e.Event) -> tuple[Change, ...] | None:
         case e.AttemptCancelled() as b:
             return (_move("attempt", _attempt(b), AttemptState.CANCELLED, ended_at=at, reason=why),)
         case e.AttemptParked() as b:
-            return (_move("attempt", _attempt(b), AttemptState.PARKED, parked_at=at, reason=why),)
+            return (_move("attempt", _attempt(b), AttemptState.PARKED, parked_at=at, parked_seq=event.seq, reason=why),)
         case e.AttemptResumed() as b:
             key: Row = {**_attempt(b), "state": AttemptState.PARKED.value}
             return (_move("attempt", key, AttemptState.WORKING, reason=""),)
@@ -313,12 +314,13 @@ def _project_rest(event: e.Event) -> tuple[Change, ...] | None:
             return (Insert("swarm", swarm), Update("convoy", {"name": b.convoy}, {"swarms": b.number}))
         case e.MessageSent() as b:
             sent: dict[str, Value] = {"id": b.message, "kind": b.type, "task": b.task, "attempt": b.attempt}
-            return (Insert("message", {**sent, "body": e.encode_json(b.body), "sent_at": at}),)
+            return (Insert("message", {**sent, "body": e.encode_json(b.body), "sent_at": at, "seq": event.seq}),)
         case e.SwarmClosed() as b:
             return (_move("swarm", {"convoy": b.convoy, "number": b.number}, SwarmState.CLOSED, closed_at=at),)
         case e.WorkerTold() as b:
             told: dict[str, Value] = {"id": b.message, "kind": "TOLD", "task": b.task, "attempt": b.attempt}
-            return (Insert("message", {**told, "body": e.encode_json({"text": b.text}), "sent_at": at}),)
+            told |= {"body": e.encode_json({"text": b.text}), "sent_at": at, "seq": event.seq}
+            return (Insert("message", told),)
         case _:
             return _project_hold(event)
 
@@ -328,10 +330,19 @@ def _project_convoy(event: e.Event) -> tuple[Change, ...] | None:
     match event.body:
         case e.ConvoySubmitted() as b:
             row: dict[str, Value] = {"name": b.convoy, "pipeline": b.pipeline, "accept": b.accept, "submitted_at": at}
-            begun: Row = {"opened_at": at, "state": ConvoyState.ACTIVE.value, "budget": e.encode_json(b.budget)}
+            begun: Row = {
+                "opened_at": at,
+                "opened_seq": event.seq,
+                "state": ConvoyState.ACTIVE.value,
+                "budget": e.encode_json(b.budget),
+            }
             return (Insert("convoy", {**row, **begun}),)
         case e.ConvoyExtended() as b:
-            return (_move("convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None, opened_at=at),)
+            return (
+                _move(
+                    "convoy", {"name": b.convoy}, ConvoyState.ACTIVE, ended_at=None, opened_at=at, opened_seq=event.seq
+                ),
+            )
         case e.ConvoyCompleted() as b:
             return (_move("convoy", {"name": b.convoy}, ConvoyState.COMPLETE, ended_at=at),)
         case e.ConvoyFailed() as b:
@@ -348,7 +359,7 @@ def _project_hold(event: e.Event) -> tuple[Change, ...] | None:
     match event.body:
         case e.HoldPlaced() as b:
             held: dict[str, Value] = {"cause": b.cause, "until": b.until, "strikes": b.strikes, "lifted": 0}
-            placed: Row = {**held, "why": event.why, "placed_at": event.occurred_at}
+            placed: Row = {**held, "why": event.why, "placed_at": event.occurred_at, "placed_seq": event.seq}
             return (Upsert("hold", {"scope": b.scope, "name": b.name}, placed),)
         case e.HoldLifted() as b:
             return (Update("hold", {"scope": b.scope, "name": b.name}, {"lifted": 1, "strikes": 0}),)

@@ -92,6 +92,7 @@ class AttemptRow:
     commit_id: str | None
     start: str | None = None
     parked_at: str | None = None
+    parked_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,8 @@ class RunRow:
     reported_at: str | None = None
     kill_cause: str | None = None
     waiting_since: str | None = None
+    intended_seq: int = 0
+    reported_seq: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -279,6 +282,7 @@ class MessageRow:
     attempt: int
     body: str
     sent_at: str
+    seq: int = 0
 
     def get_body(self) -> dict[str, Any]:
         """Read what it says."""
@@ -301,6 +305,7 @@ class ConvoyRow:
     opened_at: str | None = None
     budget: str = "{}"
     defaults: str = "{}"
+    opened_seq: int = 0
 
     def get_defaults(self) -> dict[str, Any]:
         """Read what its plan says for tasks that do not say it themselves."""
@@ -319,6 +324,7 @@ class HoldRow:
     why: str
     placed_at: str
     lifted: int
+    placed_seq: int = 0
 
     def holds(self, now: str) -> bool:
         """Tell whether it does at this moment."""

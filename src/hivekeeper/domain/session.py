@@ -131,8 +131,8 @@ def decide_session(facts: Facts) -> SessionStep:
 def _after_limit(facts: Facts, last: RunRow, limit: Outcome) -> SessionStep:
     """Hold the runner up for everybody, once for each limit it ran into; then whoever is free goes on."""
     hold = _get(facts, "runner", str(last.runner))
-    dealt_with = max(hold.placed_at if hold else "", facts.attempt.parked_at or "")
-    if dealt_with < (last.reported_at or "") and not (hold and hold.holds(facts.now)):
+    dealt_with = max(hold.placed_seq if hold else 0, facts.attempt.parked_seq)
+    if dealt_with < last.reported_seq and not (hold and hold.holds(facts.now)):
         return decide_hold(str(last.runner), limit, hold)
     return _go_on(facts, last, resume=limit is not Outcome.SETUP)  # who did not start has no conversation
 
@@ -149,7 +149,7 @@ def _after_failure(facts: Facts, last: RunRow) -> SessionStep:
     if failed > MOST_SERVER_ERRORS:
         return Over()
     hold = _get(facts, "task", facts.task.key)
-    if (hold.placed_at if hold else "") < (last.reported_at or ""):
+    if (hold.placed_seq if hold else 0) < last.reported_seq:
         return Hold("task", facts.task.key, "server-error", _back_off(Outcome.SERVER_ERROR, failed), failed)
     return _go_on(facts, last, resume=True)
 
@@ -174,4 +174,4 @@ def _get(facts: Facts, scope: str, name: str) -> HoldRow | None:
 
 
 def _list_untold(facts: Facts, last: RunRow) -> list[MessageRow]:
-    return [message for message in facts.told if message.sent_at > last.intended_at]
+    return [message for message in facts.told if message.seq > last.intended_seq]

@@ -116,6 +116,5 @@ def _is_due(connection: Connection, convoy: ConvoyRow) -> bool:
 def _gather(connection: Connection, convoy: ConvoyRow) -> _Facts:
     used = {task.repo for task in queries.list_tasks_of_convoy(connection, convoy.name)}
     repos = [repo for repo in queries.list_repos(connection) if repo.name in used]
-    since = convoy.opened_at or convoy.submitted_at
-    runs = [run for run in queries.list_runs_of_convoy(connection, convoy.name) if run.intended_at >= since]
+    runs = [run for run in queries.list_runs_of_convoy(connection, convoy.name) if run.intended_seq > convoy.opened_seq]
     return _Facts(convoy, repos, runs)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from hivekeeper.clock import Clock, to_seconds, to_text
+from hivekeeper.clock import Clock, to_seconds
 from hivekeeper.commands import attempts as commands
 from hivekeeper.commands.dialogue import Sessions, find_feedback, lack_runner, needs_prompt
 from hivekeeper.commands.runs import request_kill
@@ -33,6 +33,7 @@ from hivekeeper.domain.plan import find_stray
 from hivekeeper.domain.rows import AttemptRow, HoldRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.runner import Runner, make_shell_argv
 from hivekeeper.domain.states import AttemptState, TaskState
+from hivekeeper.domain.waits import has_passed
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import EMPTY_TREE, Mirror, list_refs
 from hivekeeper.loops import Counts, is_end_of
@@ -269,10 +270,15 @@ class Dispatcher:
                 return work, step
 
     def _decide_save(self, task: TaskRow, runs: Sequence[RunRow]) -> a.Intend | None:
-        if task.repo is None:
+        """Decide whether to keep what a working agent has made so far: now and then, and once more before we leave."""
+        since = a.find_unsaved_since(runs) if task.repo is not None else None
+        if since is None:
             return None
-        since = to_text(to_seconds(self._clock.now()) - self._settings.snapshot_every_s)
-        return a.decide_save(runs, since=self._leaving_since or since)
+        if self._leaving_since is None:
+            is_due = has_passed(to_seconds(self._clock.now()), to_seconds(since), self._settings.snapshot_every_s)
+        else:
+            is_due = since <= self._leaving_since
+        return a.Intend("save", sum(run.kind == "save" for run in runs) + 1) if is_due else None
 
     def _has_begun(self, task: TaskRow, attempt: AttemptRow) -> bool:
         """Tell whether an agent the ledger does not know of was here: what it left is not to be made anew, but adopted.

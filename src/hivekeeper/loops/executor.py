@@ -20,6 +20,7 @@ from hivekeeper.domain import run as r
 from hivekeeper.domain.events import Body, RunIntended, RunKillRequested
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState
+from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts
 from hivekeeper.runs.local import Runs
 from hivekeeper.sandbox.walls import Rooms, Walls
@@ -97,9 +98,10 @@ class Executor:
             case r.Start():
                 return self._start(row)
             case r.Stop():
-                asked_s = to_seconds(self._clock.now()) - to_seconds(row.kill_requested_at or row.intended_at)
+                asked_s = to_seconds(row.kill_requested_at or row.intended_at)
                 grace_s = float(json.loads(row.limits).get("grace_s") or 0.0)
-                self._runs.stop(row.id, hard=asked_s > grace_s + self._settings.hard_after_s)
+                is_late = has_passed(to_seconds(self._clock.now()), asked_s, grace_s + self._settings.hard_after_s)
+                self._runs.stop(row.id, hard=is_late)
             case r.Forbid():
                 self._runs.forbid(row.id)
             case r.KillLeftovers(pids):

@@ -28,6 +28,7 @@ from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.session import TOLD, Hold
 from hivekeeper.domain.states import RunState
+from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, is_end_of
 from hivekeeper.runners import make_reader
 from hivekeeper.runners.reading import Lines, Reader
@@ -225,19 +226,19 @@ class Meter:
         if row.kind != "agent":
             return False
         messages = queries.list_messages(connection, str(row.task), row.attempt or 0)
-        told = [m.sent_at for m in messages if m.kind == TOLD and m.sent_at > row.intended_at]
+        told = [m.sent_at for m in messages if m.kind == TOLD and m.seq > row.intended_seq]
         if not told:
             return False
         if track.turns is None:
             track.turns = track.reader.turns
-        waited_s = to_seconds(self._clock.now()) - to_seconds(told[0])
-        return track.reader.turns > track.turns or waited_s > self._settings.turn_s
+        is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0]), self._settings.turn_s)
+        return track.reader.turns > track.turns or is_late
 
 
 def _note_works(tx: Transaction, row: RunRow) -> None:
     """Take note that a runner works again, if this session began after it was held up."""
     held = [h for h in queries.list_holds(tx.connection) if (h.scope, h.name) == ("runner", row.runner)]
-    if held and row.intended_at > held[0].placed_at:
+    if held and row.intended_seq > held[0].placed_seq:
         lift_hold(tx, "runner", str(row.runner), why="it works again")
 
 

@@ -1,2 +1,2 @@
 -- What the hive had to say to an attempt, oldest first.
-SELECT {message} FROM message WHERE message.task = :task AND message.attempt = :attempt ORDER BY message.sent_at, message.id
+SELECT {message} FROM message WHERE message.task = :task AND message.attempt = :attempt ORDER BY message.seq

@@ -20,5 +20,5 @@ WHERE attempt.state IN ('WORKING', 'PARKED', 'SUBMITTED') AND attempt.state = 'P
     )
   )
 )
-ORDER BY task.state = 'CANCELLING' DESC, task.priority DESC, attempt.parked_at
+ORDER BY task.state = 'CANCELLING' DESC, task.priority DESC, attempt.parked_seq
 LIMIT :limit
