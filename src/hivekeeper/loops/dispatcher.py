@@ -274,10 +274,8 @@ class Dispatcher:
         since = a.find_unsaved_since(runs) if task.repo is not None else None
         if since is None:
             return None
-        if self._leaving_since is None:
-            is_due = has_passed(to_seconds(self._clock.now()), to_seconds(since), self._settings.snapshot_every_s)
-        else:
-            is_due = since <= self._leaving_since
+        now_s, leaving, every_s = to_seconds(self._clock.now()), self._leaving_since, self._settings.snapshot_every_s
+        is_due = since <= leaving if leaving else has_passed(now_s, to_seconds(since), every_s)
         return a.Intend("save", sum(run.kind == "save" for run in runs) + 1) if is_due else None
 
     def _has_begun(self, task: TaskRow, attempt: AttemptRow) -> bool:
