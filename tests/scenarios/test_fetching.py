@@ -1,6 +1,9 @@
 """One story: a repository that cannot be read for a while is waited for, and nothing fails because of it."""
 
+import os
 import shutil
+import subprocess
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -99,3 +102,39 @@ def test_waits_grow_from_a_second_to_minutes_and_differ_from_one_another() -> No
     assert waits[-1] == 300.0
     assert 120 < sum(waits[:MAX_FETCH_FAILURES]) < 600
     assert len({back_off_s(3, first_s=1.0, longest_s=300.0, seed=str(n)) for n in range(9)}) == 9
+
+
+def _begin_pack(mirror: Path) -> tuple[subprocess.Popen[bytes], Path]:
+    """Have a git receive a pack that does not end; tell which file it has begun, as if hours ago."""
+    before = set((mirror / "objects" / "pack").glob("tmp_pack_*"))
+    argv = ("git", f"--git-dir={mirror}", "index-pack", "--stdin")
+    git = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert git.stdin is not None
+    git.stdin.write(b"PACK" + (2).to_bytes(4) + (1).to_bytes(4))
+    git.stdin.flush()
+    while not (begun := set((mirror / "objects" / "pack").glob("tmp_pack_*")) - before):
+        assert git.poll() is None
+    (left,) = begun
+    hours_ago = time.time() - 3 * 3600
+    os.utime(left, (hours_ago, hours_ago))
+    return git, left
+
+
+def test_what_a_killed_git_had_begun_to_write_is_removed_and_what_a_living_one_writes_stays(
+    stage: Stage, repository: Repository
+) -> None:
+    stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    mirror = stage.hive.places.mirror("app")
+    (killed, left), (living, written) = _begin_pack(mirror), _begin_pack(mirror)
+    young = mirror / "objects" / "tmp_obj_young"
+    young.touch()
+    killed.kill()
+    killed.communicate()
+    stage.submit(TaskSpec("B", "touch b", repo="app"), repos=(repository.spec(),))
+    try:
+        assert stage.finish() is ConvoyState.COMPLETE
+        assert [path.exists() for path in (left, written, young)] == [False, True, True]
+    finally:
+        living.kill()
+        living.communicate()

@@ -24,6 +24,7 @@ git cat-file -e "$tip" 2>/dev/null || # a mirror of before there was a public re
   git fetch --quiet --no-tags --no-write-fetch-head -- "$public" "$tip"
 check_whole "$tip" --all || refuse "the history of $branch in $source is not whole: is it a shallow clone?"
 hold_branches # not before: a network that hangs must not hold up landings
+clear_left_over "$mirror/objects" "$public/objects"
 move_ref "$seen" "$tip"
 if old=$(git rev-parse --quiet --verify "$integration"); then
   if git merge-base --is-ancestor "$old" "$tip"; then

@@ -31,6 +31,16 @@ clear_locks() {
   rm -f "$GIT_DIR/HEAD.lock" "$GIT_DIR/config.lock" "$GIT_DIR/packed-refs.lock" ${1:+"$GIT_DIR/$1.lock"}
 }
 
+# clear_left_over DIRECTORY...: what gits that were killed had begun to write. A run of ours lives for an hour at most; where
+# the clock was set forward, whoever still writes has the file open.
+clear_left_over() {
+  find "$@" -type f \( -name 'tmp_obj_*' -o -name 'tmp_pack_*' -o -name 'tmp_idx_*' -o -name 'tmp_rev_*' \) -mmin +120 |
+    while read -r left; do
+      pattern=$(printf '%s' "$left" | sed 's/[][*?\\]/\\&/g')
+      [ -n "$(find /proc/[0-9]*/fd -lname "$pattern" -print -quit 2>/dev/null)" ] || rm -f -- "$left"
+    done
+}
+
 # check_whole NEW [KNOWN...]: every object is there, of those that nothing else holds already.
 check_whole() {
   new=$1
