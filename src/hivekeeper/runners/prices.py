@@ -5,7 +5,7 @@ A name stands for every model that begins with it, so that `claude-opus` is what
 
 from hivekeeper.domain.price import Price
 
-PRICES_AS_OF = "2026-11-18"
+PRICES_AS_OF = "February 2026"
 
 PRICES = {
     "claude-opus": Price(5.0, 25.0, 0.5, 6.25),
