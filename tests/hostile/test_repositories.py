@@ -175,7 +175,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 def test_it_is_worked_on_and_exactly_the_change_is_published(town: Town, name: str) -> None:
     assert town.theatre.ending(name) == ""
     where = town.paths[name].removeprefix("file://")
-    assert town.git("-C", where, "diff", "--name-status", "main", "hive/main") == "A\tmade\n"
+    assert town.git("-C", where, "diff", "--name-status", "main", "hive/main") == "A\tmade"
 
 
 @pytest.mark.parametrize("name", REFUSED)

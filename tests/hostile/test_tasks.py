@@ -21,8 +21,6 @@ prompt = "stdin"
 [runners.argument]
 command = "/bin/echo"
 prompt = "argument"
-[runners.missing]
-command = "no-such-agent --go"
 [runners.worker]
 command = "cp {prompt} told; true"
 """
@@ -96,7 +94,6 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
             prompts("file", "by-file"),
             prompts("stdin", "by-stdin"),
             prompts("argument"),
-            prompts("missing-runner", runner="missing"),
         ]
         good = TaskSpec("GOOD", "echo good > good", outputs=("good",))
         theatre.play(*(deed.spec() for deed in DEEDS), *told, prompts("unknown"), good, repos=(person.spec(),))
@@ -135,8 +132,7 @@ def test_a_prompt_too_long_for_an_argument_says_what_to_set_instead(theatre: The
     assert 'prompt = "file"' in said
 
 
-def test_a_runner_that_is_not_installed_or_not_known_is_named(theatre: Theatre) -> None:
-    assert theatre.ending("missing-runner").endswith("no-such-agent: not found")
+def test_a_runner_that_is_not_known_is_named(theatre: Theatre) -> None:
     assert theatre.ending("unknown") == "there is no runner 'unknown'; name one of those that hive runner ls shows"
 
 

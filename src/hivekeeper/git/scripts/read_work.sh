@@ -16,6 +16,12 @@ add_each() {
     GIT_LITERAL_PATHSPECS=1 xargs -0 -r -n 1 git -C "$clone" --work-tree=. add --all -- 2>/dev/null || true
 }
 
+# Without capabilities even root may not read what a worker has shut; one that is alive may have its reasons.
+unlock() {
+  [ "$largest" != 0 ] && "$python" -I -S "$scripts/../rest.py" unlock "$clone"
+}
+
+{ [ -x "$clone" ] && [ -r "$clone/.git" ]; } || unlock || :
 base=$(cat -- "$GIT_DIR/base")
 head=$base orphan=
 if [ -d "$clone/.git" ] && [ ! -L "$clone/.git" ] &&
@@ -30,7 +36,7 @@ else
 fi
 git -C "$clone" --work-tree=. read-tree "$head"
 "$python" -I -S "$scripts/../rest.py" specs "$clone" "$@" >"$GIT_DIR/paths"
-add_all 2>/dev/null || { "$python" -I -S "$scripts/../rest.py" unlock "$clone" && add_all 2>/dev/null; } || add_each
+add_all 2>/dev/null || { unlock && add_all 2>/dev/null; } || add_each
 tree=$(git write-tree)
 commit=$head
 if [ -n "$orphan" ]; then # without its history it is kept, but neither lands nor is gone on from
