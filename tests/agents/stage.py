@@ -170,13 +170,14 @@ class Stage:
         (self.hive / "plan.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
 
     @contextlib.contextmanager
-    def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Keep the hive in another process: `hive run plan.yaml`."""
-        argv = (sys.executable, "-m", "hivekeeper", "run", "plan.yaml", *arguments)
+    def running(self, *arguments: str) -> Iterator["Kept"]:
+        """Keep the hive in another process, as somebody who attends to it would: not by `hive run`."""
+        self.say("convoy", "submit", "plan.yaml")
+        argv = (sys.executable, "-m", "hivekeeper", "up", *arguments)
         with (self.directory / "said").open("w") as said:
             keeper = subprocess.Popen(argv, cwd=self.hive, env=self.environment, stdout=said, stderr=said, text=True)
         try:
-            yield keeper
+            yield Kept(self, keeper)
         finally:
             if keeper.poll() is None:
                 keeper.send_signal(signal.SIGINT)
@@ -209,3 +210,24 @@ class Stage:
     def list_landed(self) -> list[str]:
         """List the files that landed, by the branch the hive publishes."""
         return self.git("ls-tree", "-r", "--name-only", "hive/main").splitlines()
+
+
+class Kept:
+    """A hive that is kept in another process until its convoy has ended."""
+
+    def __init__(self, stage: Stage, keeper: subprocess.Popen[str]) -> None:
+        self._stage, self._keeper = stage, keeper
+
+    def poll(self) -> int | None:
+        """Tell how the convoy ended and was published: 0 is well; None while it goes on."""
+        assert self._keeper.poll() is None, "the keeper is gone"
+        status = self._stage.ask("status")
+        state = next(row["state"] for row in status["convoys"] if row["convoy"] == "c")
+        if state == "ACTIVE" or any(repo["integration"] != repo["published"] for repo in status["repos"]):
+            return None
+        return 0 if state == "COMPLETE" else 1
+
+    def wait(self, seconds: float) -> int:
+        """Wait until it has ended."""
+        self._stage.wait("ended", lambda: self.poll() is not None, seconds)
+        return self.poll() or 0

@@ -187,7 +187,7 @@ def play(tmp_path: Path) -> Iterator[Play]:
 @pytest.mark.parametrize("status", [-11, 1])
 def test_a_crash_in_the_first_swarm_loses_no_progress_and_goes_into_the_second(play: Play, status: int) -> None:
     """Workers A, B, C: A and C complete tasks 1 and 3, B crashes on 2. Then D repeats 2 and E does 4."""
-    one, two, three = (TaskSpec(f"task-{number}", "true") for number in (1, 2, 3))
+    one, two, three = (TaskSpec(f"task-{number}", "true", idempotent=True) for number in (1, 2, 3))
     with play.hive.ledger.write(ME) as tx:
         submit_plan(tx, PlanSpec("story", (one, two, three, TaskSpec("task-4", "true", after=("task-3",)))))
     play.step()

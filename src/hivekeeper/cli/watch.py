@@ -13,6 +13,7 @@ from rich.text import Text
 
 from hivekeeper.cli import render
 from hivekeeper.clock import to_seconds
+from hivekeeper.domain.lease import KeeperState, decide_keeper
 from hivekeeper.domain.rows import ConvoyRow
 from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
 from hivekeeper.errors import UnavailableError
@@ -129,9 +130,18 @@ def follow(hive: Hive, convoy: str, seen: int) -> int:
 
     with closing(LocalRuns(hive.places.runs, name)) as runs:
         for connection in _watch(hive, runs, convoy, seen, wait, is_over, signals):
-            if find_living_holder(connection) is None:
-                what = "The keeper that took it has stopped. What runs goes on and is found again."
-                raise UnavailableError(what, advice="Type: hive up")
+            living, beat = find_living_holder(connection), queries.find_heartbeat(connection)
+            silence = {
+                "monotonic_s": hive.ledger.clock.monotonic(),
+                "abandoned_after_s": hive.settings.abandoned_after_s,
+            }
+            match decide_keeper(living, beat, **silence):
+                case KeeperState.NONE:
+                    what = "The keeper that took it has stopped. What runs goes on and is found again."
+                    raise UnavailableError(what, advice="Type: hive up")
+                case KeeperState.ABANDONED:
+                    what = "The keeper that took it is alive but has given no sign of life for too long."
+                    raise UnavailableError(what, advice="Type: hive up  (it ends that keeper and takes over)")
     return INTERRUPTED if signals.interrupted.is_set() else 0
 
 
