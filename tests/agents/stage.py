@@ -177,6 +177,7 @@ class Stage:
         with (self.directory / "said").open("w") as said:
             keeper = subprocess.Popen(argv, cwd=self.hive, env=self.environment, stdout=said, stderr=said, text=True)
         try:
+            self.wait("kept", lambda: self.ask("status")["keeper"]["state"] == "ACTIVE", 30.0)
             yield Kept(self, keeper)
         finally:
             if keeper.poll() is None:

@@ -58,7 +58,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_then_the_work_is
     silent: Step = {"when": {"prompt": "Settle a merge conflict"}, "steps": [{"say": "I have settled it, I think."}]}
     anew: Step = {
         "name": "anew",
-        "when": {"prompt": "Your last try could not be merged"},
+        "when": {"prompt": "Your last try did not land"},
         "steps": [{"shell": "echo 'line anew' >> README && git commit -qam anew"}, {"say": "Done anew."}],
     }
     stage = set_stage(silent, anew, change_readme("a"), change_readme("b"))
@@ -77,7 +77,7 @@ def test_work_that_cannot_be_merged_is_done_anew_from_its_intent_and_its_old_cha
     need(program)
     anew: Step = {
         "name": "anew",
-        "when": {"prompt": "Your last try could not be merged"},
+        "when": {"prompt": "Your last try did not land"},
         "steps": [{"shell": "echo 'line anew' >> README && git commit -qam anew"}, {"say": "Done anew."}],
     }
     stage = set_stage(anew, change_readme("a"), change_readme("b"))
@@ -85,7 +85,7 @@ def test_work_that_cannot_be_merged_is_done_anew_from_its_intent_and_its_old_cha
     stage.say("run", "plan.yaml")
     assert set(stage.list_states().values()) == {"COMPLETE"}
     assert stage.git("show", "hive/main:README").splitlines()[-1] == "line anew"
-    told = [str(entry) for entry in stage.model.log() if "Your last try could not be merged" in str(entry)]
+    told = [str(entry) for entry in stage.model.log() if "Your last try did not land" in str(entry)]
     assert any("Where it conflicts" in entry and "Your change" in entry for entry in told)
 
 
