@@ -4,13 +4,11 @@ A marker is only a hint. It is written when a plan is submitted, is never needed
 """
 
 import os
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from hivekeeper.git.orders import CLEAN_ENVIRONMENT
+from hivekeeper.git.remote import look
 
-_LONGEST_LOOK_S = 10.0
 _MOST_READ = 4096
 
 
@@ -41,17 +39,5 @@ def list_neighbours(source: str, hive: str) -> dict[str, Path]:
 def _find_directory(source: str) -> Path | None:
     if not os.path.isdir(source):  # noqa: PTH112 - a URL is no path
         return None
-    try:
-        done = subprocess.run(  # noqa: S603 - argv is ours
-            ("git", "-C", source, "rev-parse", "--path-format=absolute", "--git-common-dir"),  # noqa: S607 - as PATH says
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            env={"PATH": os.environ.get("PATH", os.defpath), **CLEAN_ENVIRONMENT},
-            encoding="utf-8",
-            errors="surrogateescape",
-            timeout=_LONGEST_LOOK_S,
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    return Path(done.stdout.removesuffix("\n")) / "hivekeeper" if done.returncode == 0 else None
+    found = look(source, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    return Path(found) / "hivekeeper" if found else None

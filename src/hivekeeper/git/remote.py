@@ -64,7 +64,7 @@ def has_cleared(path: str, branch: str, refusal: Refusal) -> bool:
     """Look whether what a check-out was refused for is gone, at little cost; False where only a try can tell."""
     match refusal:
         case Refusal.GONE:
-            return Path(path).is_dir() and _look(path, "ls-remote", "--quiet", "--", path) is not None
+            return Path(path).is_dir() and look(path, "ls-remote", "--quiet", "--", path) is not None
         case Refusal.UNCLEAN | Refusal.ELSEWHERE | Refusal.LOCKED:
             return _is_clean(path, branch)
         case _:
@@ -73,26 +73,27 @@ def has_cleared(path: str, branch: str, refusal: Refusal) -> bool:
 
 def _is_clean(path: str, branch: str) -> bool:
     """Tell whether a branch is checked out with nothing changed, under way or locked; False when git takes too long."""
-    try:
-        if _look(path, "symbolic-ref", "--quiet", "HEAD") != f"refs/heads/{branch}":
-            return False
-        git_dir = Path(str(_look(path, "rev-parse", "--absolute-git-dir")))
-        if any(os.path.lexists(git_dir / name) for name in (*UNDER_WAY, "index.lock")):
-            return False
-        return _look(path, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty") == ""
-    except subprocess.TimeoutExpired:
+    if look(path, "symbolic-ref", "--quiet", "HEAD") != f"refs/heads/{branch}":
         return False
+    git_dir = look(path, "rev-parse", "--absolute-git-dir")
+    if git_dir is None or any(os.path.lexists(Path(git_dir, name)) for name in (*UNDER_WAY, "index.lock")):
+        return False
+    return look(path, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty") == ""
 
 
-def _look(path: str, *arguments: str) -> str | None:
-    result = subprocess.run(  # noqa: S603 - argv is ours
-        ("git", "-C", path, "-c", "core.fsmonitor=false", *arguments),  # noqa: S607 - git is wherever PATH says
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        env={"PATH": os.environ.get("PATH", os.defpath), **CLEAN_ENVIRONMENT},
-        encoding="utf-8",
-        errors="surrogateescape",
-        timeout=_LONGEST_LOOK_S,
-    )
+def look(path: str, *arguments: str) -> str | None:
+    """Ask git about a person's repository on this machine; None where it says no or takes too long."""
+    try:
+        result = subprocess.run(  # noqa: S603 - argv is ours
+            ("git", "-C", path, "-c", "core.fsmonitor=false", *arguments),  # noqa: S607 - git is wherever PATH says
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            env={"PATH": os.environ.get("PATH", os.defpath), **CLEAN_ENVIRONMENT},
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=_LONGEST_LOOK_S,
+        )
+    except subprocess.TimeoutExpired:
+        return None
     return result.stdout.removesuffix("\n") if result.returncode == 0 else None
