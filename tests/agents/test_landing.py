@@ -142,11 +142,15 @@ def test_at_the_cap_of_its_budget_a_task_is_ended_kept_and_parked_until_that_is_
     assert stage.ask("costs")["tokens_in"] >= 60_000
 
 
+# claude refuses to run a bare `sleep`.
+LONG_COMMAND = "python3 -c 'import time; time.sleep(60)'"
+
+
 def test_a_budget_of_money_binds_while_claude_works(set_stage: MakeStage) -> None:
     need("claude")
     edit, commit, say = DO_IT
     spend = {**edit, "usage": {"input": 10_000, "output": 400}}
-    stage = set_stage({"when": CREATE["when"], "steps": [spend, {"shell": "sleep 60"}, commit, say]})
+    stage = set_stage({"when": CREATE["when"], "steps": [spend, {"shell": LONG_COMMAND}, commit, say]})
     stage.write_plan(task("a", "claude", budget={"money": 0.03}))
     with stage.running():
         stage.wait("parked", lambda: "attempt.parked" in stage.count_kinds())

@@ -105,7 +105,7 @@ def test_waits_grow_from_a_second_to_minutes_and_differ_from_one_another() -> No
 
 
 def _begin_pack(mirror: Path) -> tuple[subprocess.Popen[bytes], Path]:
-    """Have a git receive a pack that does not end; tell which file it has begun, as if hours ago."""
+    """Have a git receive a pack that does not end; tell which file it has begun."""
     before = set((mirror / "objects" / "pack").glob("tmp_pack_*"))
     argv = ("git", f"--git-dir={mirror}", "index-pack", "--stdin")
     git = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -115,9 +115,12 @@ def _begin_pack(mirror: Path) -> tuple[subprocess.Popen[bytes], Path]:
     while not (begun := set((mirror / "objects" / "pack").glob("tmp_pack_*")) - before):
         assert git.poll() is None
     (left,) = begun
-    hours_ago = time.time() - 3 * 3600
-    os.utime(left, (hours_ago, hours_ago))
     return git, left
+
+
+def _make_old(path: Path) -> None:
+    hours_ago = time.time() - 3 * 3600
+    os.utime(path, (hours_ago, hours_ago))
 
 
 def test_what_a_killed_git_had_begun_to_write_is_removed_and_what_a_living_one_writes_stays(
@@ -131,6 +134,10 @@ def test_what_a_killed_git_had_begun_to_write_is_removed_and_what_a_living_one_w
     young.touch()
     killed.kill()
     killed.communicate()
+    _make_old(left)
+    while Path(f"/proc/{living.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        pass  # it writes what it has, and then waits for more
+    _make_old(written)
     stage.submit(TaskSpec("B", "touch b", repo="app"), repos=(repository.spec(),))
     try:
         assert stage.finish() is ConvoyState.COMPLETE
