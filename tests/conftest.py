@@ -17,7 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from tests.budget import CPU_MS, LINES, SEED, TALLY, read_cpu_s
+from hivekeeper.domain.events import BODIES, Body
+from hivekeeper.store.ledger import Transaction
+from tests.budget import CPU_MS, KINDS, LINES, SEED, TALLY, read_cpu_s
 
 # How long an example takes says something about the machine, nothing about the property.
 settings.register_profile("hive", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -29,16 +31,28 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 # Where several files are tried at once, those that take minutes begin first, so that nobody waits for them at the end.
 LONG = (
     "crash/test_crash.py",
+    "agents/test_outcomes.py",
+    "agents/test_landing.py",
+    "agents/test_answers.py",
     "power/test_power.py",
     "crash/test_mutants.py",
     "crash/test_random_kills.py",
     "rehearsal/test_rehearse.py",
 )
 # Of these every test is on its own; the tests of any other file follow one another in one process.
-SPLIT = ("crash/test_mutants.py", "rehearsal/test_rehearse.py")
+SPLIT = (
+    "crash/test_mutants.py",
+    "rehearsal/test_rehearse.py",
+    "agents/test_outcomes.py",
+    "agents/test_landing.py",
+    "agents/test_answers.py",
+)
 # With this mark it holds something against the clock, or is about who comes first. It is alone on the machine,
 # after all others.
 ALONE = "pytest.mark.alone"
+# Between them these come to every kind of event; one that they do not come to is one that nobody has seen at work.
+SHOWING = ("scenarios", "property")
+TIER = [""]  # of the test that runs
 MOST_LEAKED = 12  # descriptors that a test may leave open: what a whole file shares is opened by its first
 
 # Started in the background of a shell we would be deaf to Ctrl-C, and with us every command that is tried here.
@@ -126,8 +140,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def counting(item: pytest.Item) -> Iterator[None]:
     """Count the CPU seconds of a test for its tier."""
     before = read_cpu_s()
+    TIER[0] = name_file(item).partition("/")[0]
     yield
-    CPU_MS[name_file(item).partition("/")[0]] += round(1000 * (read_cpu_s() - before))
+    CPU_MS[TIER[0]] += round(1000 * (read_cpu_s() - before))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kinds() -> Iterator[None]:
+    """Note every kind of event that is written in this process."""
+    record = Transaction.record
+
+    def note(tx: Transaction, body: Body, **more: Any) -> Any:  # noqa: ANN401 - as it is
+        if TIER[0] in SHOWING:
+            KINDS.add(body.kind)
+        return record(tx, body, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Transaction, "record", note)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -150,10 +180,22 @@ def list_open() -> dict[str, str]:
     return found
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand what was counted here to the process that tells it."""
+    """Hand what was counted here to the process that tells it; there, fail if a kind of event was never seen."""
     if (output := getattr(session.config, "workeroutput", None)) is not None:
-        output.update(tally=dict(TALLY), lines=LINES, cpu_ms=dict(CPU_MS))
+        output.update(tally=dict(TALLY), lines=LINES, cpu_ms=dict(CPU_MS), kinds=sorted(KINDS))
+    elif (unseen := list_unseen(session.config)) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        LINES.append(f"FAILED: no scenario and no random history comes to {', '.join(unseen)}")
+
+
+def list_unseen(config: pytest.Config) -> list[str]:
+    """List the kinds of event that nobody came to, if all were run that could."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    passed = {report.nodeid.partition("::")[0] for report in reporter.stats.get("passed", ())} if reporter else set()
+    files = {path.relative_to(ROOT).as_posix() for tier in SHOWING for path in ROOT.glob(f"tests/{tier}/test_*.py")}
+    return sorted(BODIES.keys() - KINDS) if files <= passed and not config.option.keyword else []
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -163,6 +205,7 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a process of pytes
     TALLY.update(output.get("tally", {}))
     LINES.extend(output.get("lines", ()))
     CPU_MS.update(output.get("cpu_ms", {}))
+    KINDS.update(output.get("kinds", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

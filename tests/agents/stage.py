@@ -17,6 +17,7 @@ import yaml
 from tests.budget import SEED, SOAK
 from tests.fakemodel.server import FakeModel, Script
 from tests.git import git
+from tests.typing_in import type_in
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = ROOT / "build" / "agents" / "node_modules"
@@ -26,7 +27,7 @@ RING = ("goose", "claude", "pi", "goose", "codex", "claude", "goose", "pi", "cla
 # What takes long is tried with one of them, another with every commit; a soak tries it with all.
 ROTATING = PROGRAMS if SOAK else (PROGRAMS[SEED % len(PROGRAMS)],)
 DEADLINE_S = 300.0
-LOOK_AGAIN_S = 0.5  # every look is a process of its own
+LOOK_AGAIN_S = 0.2
 
 Step = dict[str, Any]
 DO_IT: list[Step] = [
@@ -152,12 +153,9 @@ class Stage:
 
     def say(self, *arguments: str, check: bool = True, timeout: float = DEADLINE_S) -> str:
         """Type a hive command; give what it says."""
-        argv = (sys.executable, "-m", "hivekeeper", *arguments)
-        done = subprocess.run(
-            argv, cwd=self.hive, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
-        )
-        assert not check or done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        code, said = type_in(arguments, self.hive, timeout_s=timeout, environment=self.environment)
+        assert not check or code == 0, said
+        return said
 
     def ask(self, *arguments: str) -> Any:  # noqa: ANN401 - JSON
         """Type a hive command; give the JSON it says."""

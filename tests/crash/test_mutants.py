@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.budget import SEED, SOAK, TALLY, get_seconds, shuffle
+from tests.budget import SEED, SOAK, TALLY, choose, get_seconds, shuffle
 from tests.crash.conftest import Player
 from tests.crash.mutants import Mutant, Tier
 from tests.crash.scenarios import MUTANTS, SCENARIOS
 
 PROOF = Path(__file__).parents[2] / "docs" / "explain" / "proof.md"
 BEGIN, END = "<!-- generated: what is struck, and what is planted -->", "<!-- end of the generated part -->"
-OF_KILLS = {name: mutant for name, mutant in MUTANTS.items() if mutant.tier is Tier.KILLS}
-OF_POWER = {name: mutant for name, mutant in MUTANTS.items() if mutant.tier is Tier.POWER_CUTS}
+# Of each kind some are planted for one commit, and others for the next.
+UNDISTURBED = choose("bugs undisturbed", [name for name, each in MUTANTS.items() if each.tier is Tier.UNDISTURBED])
+OF_KILLS = choose("bugs of kills", [name for name, each in MUTANTS.items() if each.tier is Tier.KILLS])
+OF_POWER = choose("bugs of power cuts", [name for name, each in MUTANTS.items() if each.tier is Tier.POWER_CUTS])
 # What takes more than being played is given more of the time, and is found long before it is used, but for bad luck.
 SECONDS = get_seconds("planted bugs") / (len(OF_KILLS) + len(OF_POWER)) * 3
 
@@ -25,7 +27,7 @@ def play_undisturbed(player: Player, mutant: Mutant) -> str:
     return str(answer.get("problem") or answer["states"])
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in OF_KILLS and name not in OF_POWER])
+@pytest.mark.parametrize("name", UNDISTURBED)
 def test_a_planted_bug_is_seen_undisturbed(name: str) -> None:
     player = Player("--mutant", name)
     try:
@@ -37,7 +39,7 @@ def test_a_planted_bug_is_seen_undisturbed(name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_KILLS)
 def test_a_planted_bug_is_caught_by_kills_alone(name: str) -> None:
-    mutant, player, sound = OF_KILLS[name], Player("--mutant", name), Player()
+    mutant, player, sound = MUTANTS[name], Player("--mutant", name), Player()
     try:
         answer = player.ask(f"list {mutant.scenario}")
         assert answer.get("states") == sound.ask(f"list {mutant.scenario}")["states"], "it is wrong undisturbed"
@@ -58,7 +60,7 @@ def strike(player: Player, point: str) -> object:
 
 @pytest.mark.parametrize("name", OF_POWER)
 def test_a_planted_bug_is_caught_by_power_cuts_alone(name: str) -> None:
-    mutant, killed = OF_POWER[name], Player("--mutant", name)
+    mutant, killed = MUTANTS[name], Player("--mutant", name)
     player = Player("--mutant", name, module="tests.power.player")
     try:
         assert mutant.shown not in play_undisturbed(killed, mutant), "it is wrong undisturbed"

@@ -5,7 +5,7 @@ import pytest
 from tests.budget import LINES, SEED, SOAK, TALLY
 from tests.crash.conftest import Player
 
-KILLS = 1000 if SOAK else 50
+KILLS = 1000 if SOAK else 25
 
 pytestmark = pytest.mark.timeout(600 if not SOAK else 14_400)
 

@@ -1,45 +1,24 @@
 """The installed command, as a person types it."""
 
-import io
 import json
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hivekeeper.cli import main
 from hivekeeper.cli.app import init
 from tests.git import git
+from tests.typing_in import type_in
 
 DEADLINE_S = 40.0
-KEEPERS = ("run", "up", "demo", "rehearse", "bench")
-
-
-def _call_here(arguments: Sequence[str], cwd: Path) -> tuple[int, str]:
-    """Run a command as its entry point does, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(cwd)
-        patch.setattr(sys, "argv", ["hive", *arguments])
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-        else:
-            code = 0
-    return int(code or 0), out.getvalue() + err.getvalue()
-
-
-def _call_as_process(arguments: Sequence[str], cwd: Path) -> tuple[int, str]:
-    argv = (sys.executable, "-m", "hivekeeper", *arguments)
-    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    return done.returncode, done.stdout + done.stderr
+# Behind Landlock a task without a repository makes no files beside .hive (docs/explain/walls.md), and what is tried
+# here is not about walls.
+WEAK_WALLS = '\n[sandbox]\nlevel = "limits"\n'
 
 
 class Shell:
@@ -51,8 +30,7 @@ class Shell:
 
     def hive(self, *arguments: str, code: int = 0, cwd: Path | None = None) -> str:
         """Type a command, expect its exit code, give all it said; only keepers need a process of their own."""
-        call = _call_as_process if arguments[0] in KEEPERS else _call_here
-        found, said = call(arguments, cwd or self.root)
+        found, said = type_in(arguments, cwd or self.root, timeout_s=DEADLINE_S)
         assert found == code, f"exit {found} instead of {code}\n{said}"
         return said
 
@@ -66,6 +44,10 @@ class Shell:
         )
         self.started.append(process)
         return process
+
+    def set(self, toml: str) -> None:
+        """Write hive.toml, with walls behind which a task without a repository may make files beside .hive."""
+        (self.root / "hive.toml").write_text(toml if shutil.which("bwrap") else f"{toml}{WEAK_WALLS}")
 
     def plan(self, text: str, name: str = "plan.yaml") -> str:
         (self.root / name).write_text(text)
@@ -88,8 +70,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(root)
     init(root)  # as `hive init` does, without an interpreter of its own for every test
     if shutil.which("bwrap") is None:
-        # Behind Landlock a task without a repository makes no files beside .hive (docs/explain/walls.md), and what is
-        # tried here is not about walls.
         settings = root / "hive.toml"
         settings.write_text(settings.read_text().replace('level = "best"', 'level = "limits"'))
     yield shell

@@ -53,7 +53,7 @@ def test_ctrl_c_leaves_the_worker_alone_and_says_how_to_come_back(shell: Shell) 
 
 
 def test_a_frozen_keeper_is_abandoned_killed_and_followed(shell: Shell) -> None:
-    (shell.root / "hive.toml").write_text('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
+    shell.set('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
     pid = begin_slow(shell)
     os.kill(pid, signal.SIGSTOP)
     (shell.root / "go").touch()
@@ -72,7 +72,7 @@ def _try_run(shell: Shell) -> bool:
 
 
 def test_a_frozen_keeper_that_wakes_after_its_lock_was_lost_is_refused_and_stops(shell: Shell) -> None:
-    (shell.root / "hive.toml").write_text('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
+    shell.set('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
     pid = begin_slow(shell)
     os.kill(pid, signal.SIGSTOP)
     (shell.root / ".hive" / "keeper.lock").unlink()  # somebody "cleaned up"

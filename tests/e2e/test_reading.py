@@ -122,7 +122,7 @@ main()
 
 
 def test_a_frozen_keeper_is_abandoned_and_needs_a_person(shell: Shell) -> None:
-    (shell.root / "hive.toml").write_text("[keeper]\nheartbeat = 1\nabandoned_after = 3\n")
+    shell.set("[keeper]\nheartbeat = 1\nabandoned_after = 3\n")
     keeper = shell.start("up")
     shell.wait(shell.keeper_is_active)
     keeper.send_signal(signal.SIGSTOP)

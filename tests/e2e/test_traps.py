@@ -43,7 +43,7 @@ def _add_runner(shell: Shell, command: str) -> None:
 
 
 def test_a_prompt_without_repository_and_outputs_reads_its_prompt_inside_the_sandbox(shell: Shell) -> None:
-    (shell.root / "hive.toml").write_text('[runners.mine]\ncommand = """sh -c \'cat "$0" > heard\'"""\n')
+    shell.set('[runners.mine]\ncommand = """sh -c \'cat "$0" > heard\'"""\n')
     plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: 'Say hello.', runner: mine}\n")
     shell.hive("run", plan)
     assert (shell.root / "heard").read_text().startswith("Say hello.")
@@ -244,7 +244,7 @@ def test_advice_names_the_hive_that_was_named(shell: Shell, tmp_path: Path) -> N
 
 
 def test_without_convoys_a_complete_one_is_archived_at_once(shell: Shell) -> None:
-    (shell.root / "hive.toml").write_text("[patterns]\nconvoys = false\n")
+    shell.set("[patterns]\nconvoys = false\n")
     assert "1/1 complete" in shell.hive("run", shell.plan(ONE))
     assert [row["state"] for row in shell.json("convoy", "ls", "--all")] == ["ARCHIVED"]
 

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from tests.budget import LEAST_STATES, LINES, SEED, SOAK, TALLY, get_seconds, shuffle
+from tests.budget import LEAST_STATES, LINES, SEED, SOAK, TALLY, choose, get_seconds, shuffle
 from tests.crash.conftest import Player, Players
 from tests.crash.scenarios import SCENARIOS
 from tests.needs import need_strace
 
-NAMES = [name for name, scenario in SCENARIOS.items() if not scenario.by_git]
+NAMES = choose("power", [name for name, scenario in SCENARIOS.items() if not scenario.by_git])
 
 pytestmark = pytest.mark.timeout(1800 + SOAK * 7200)
 
 
 @pytest.fixture(scope="module")
 def summaries() -> dict[str, dict[str, Any]]:
-    """All scenarios, each with its share of the tier's seconds."""
+    """The scenarios of this commit, each with its share of the tier's seconds."""
     need_strace()
     seconds = get_seconds("power")
     players, summaries = Players(seconds, module="tests.power.player"), dict[str, dict[str, Any]]()

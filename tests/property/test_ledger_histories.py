@@ -262,7 +262,7 @@ def choose(deeds: list[Deed], pick: int) -> Deed | None:
 
 
 TestLedgerHistories = LedgerHistories.TestCase
-TestLedgerHistories.settings = tries(60, steps=30)
+TestLedgerHistories.settings = tries(25, steps=30)
 
 
 def test_the_histories_come_to_every_common_end() -> None:

@@ -240,7 +240,7 @@ LIVELY = [body for body in ABOUT_THEM if body.kind not in DEADLY] * 5 + ABOUT_TH
 
 
 @given(bodies=st.lists(st.sampled_from(LIVELY), min_size=100, max_size=200))
-@tries(250)
+@tries(100)
 def test_whatever_sequence_of_events_is_taken_every_row_moves_along_its_table(bodies: list[Body]) -> None:
     with in_memory() as connection:
         before: dict[tuple[str, ...], str] = {}

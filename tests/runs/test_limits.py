@@ -1,6 +1,5 @@
 """The limits a wrapper holds by itself: output, wall time, silence, memory, and the grace before the kill."""
 
-import os
 import sys
 import textwrap
 from pathlib import Path
@@ -193,13 +192,12 @@ LOSE_FIRST_THREAD = """
     def lose_first_thread():
         signal.signal(15, signal.SIG_IGN)
         threading.Thread(target=go_on).start()
-        ctypes.CDLL(None).syscall(60, 0)  # ends this thread alone: /proc calls the whole process a zombie
+        number = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+        ctypes.CDLL(None).syscall(number, 0)  # ends this thread alone: /proc calls the whole process a zombie
     """
-on_x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the system call's number is that of x86_64")
 
 
 @pytest.mark.alone
-@on_x86_64
 def test_a_program_whose_first_thread_ended_is_not_beyond_its_limits(bench: Bench) -> None:
     bench.python("r", textwrap.dedent(LOSE_FIRST_THREAD) + "lose_first_thread()", wall_s=0.7, grace_s=0.1)
     (pid,) = bench.wait_mark("threads")
@@ -209,7 +207,6 @@ def test_a_program_whose_first_thread_ended_is_not_beyond_its_limits(bench: Benc
 
 
 @pytest.mark.alone
-@on_x86_64
 def test_a_background_process_whose_first_thread_ended_does_not_outlive_the_run(bench: Bench) -> None:
     program = """
         if os.fork() == 0:

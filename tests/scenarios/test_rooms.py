@@ -196,7 +196,7 @@ def test_a_hive_that_was_moved_goes_on_from_what_its_workers_had_made(
     stage.step_until(lambda: any(run.state is RunState.RUNNING for run in stage.runs("B")))
     stage.close()
     moved = tmp_path / "elsewhere"
-    shutil.copytree(stage.root, moved, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+    shutil.copytree(stage.root, moved, symlinks=True, ignore=shutil.ignore_patterns("*.sock", "pool"))
     (stage.root / ".hive").rename(stage.root / "gone")
     stage.root, stage.hive, stage.keeper = moved, open_hive(moved, stage.clock), None
     assert stage.finish() is ConvoyState.FAILED

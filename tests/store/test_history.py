@@ -177,7 +177,7 @@ class Pasts(Histories):
 
 TestPasts = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")(Pasts.TestCase)
 TestPasts = pytest.mark.timeout(600)(TestPasts)  # many moments of every past are rebuilt, on a machine that others use
-TestPasts.settings = settings(max_examples=20, stateful_step_count=60, derandomize=True)
+TestPasts.settings = settings(max_examples=8, stateful_step_count=60, derandomize=True)
 
 
 def test_random_pasts_hold_what_makes_them_hard() -> None:

@@ -362,7 +362,7 @@ class Histories(RuleBasedStateMachine):
 
 TestReplay = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")(Histories.TestCase)
 TestReplay = pytest.mark.timeout(600)(TestReplay)  # many, on a machine that others use
-TestReplay.settings = settings(max_examples=80, stateful_step_count=60, derandomize=True)
+TestReplay.settings = settings(max_examples=40, stateful_step_count=60, derandomize=True)
 
 
 def test_random_histories_come_to_every_common_end() -> None:

@@ -18,6 +18,7 @@ from hivekeeper.domain.rules import (
     list_lost_lines,
     settle_file,
 )
+from tests.git import git
 
 
 def make_conflict(base: str, ours: str, theirs: str) -> str:
@@ -474,24 +475,20 @@ def test_many_lines_and_many_conflicts_take_time_in_proportion() -> None:
 
 
 def test_what_git_leaves_in_a_tree_is_settled_as_well(tmp_path: Path) -> None:
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ("git", "-c", "merge.conflictStyle=diff3", *words),
-            cwd=tmp_path,
-            check=False,
-            capture_output=True,
-            text=True,
-        ).stdout
-
-    git("init", "-q", "-b", "main")
+    git(tmp_path, "init", "-q", "-b", "main")
     texts = {"base": MAIN, "ours": ONE + MAIN, "theirs": TWO + MAIN}
     for branch, text in texts.items():
-        git("checkout", "-q", *(("-b", branch) if branch == "base" else ("-b", branch, "base")))
+        git(tmp_path, "checkout", "-q", "-b", branch, *(() if branch == "base" else ("base",)))
         (tmp_path / "a.py").write_text(text)
-        git("add", "a.py")
-        git("commit", "-q", "-m", branch)
-    tree = git("merge-tree", "--write-tree", "ours", "theirs").split("\n")[0]
-    settled = settle_file(Sides("a.py", **texts), git("show", f"{tree}:a.py"), forget)
+        git(tmp_path, "add", "a.py")
+        git(tmp_path, "commit", "-q", "-m", branch)
+    git(tmp_path, "config", "merge.conflictStyle", "diff3")
+    argv = ("git", "-C", str(tmp_path), "merge-tree", "--write-tree", "ours", "theirs")
+    merged = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert merged.returncode == 1, "there is a conflict"
+    tree = merged.stdout.split("\n")[0]
+    conflicted = f"{git(tmp_path, 'show', f'{tree}:a.py')}\n"
+    settled = settle_file(Sides("a.py", **texts), conflicted, forget)
     assert settled == Settled(ONE + TWO + MAIN, ("definitions",))
 
 
