@@ -11,7 +11,7 @@ demo: .venv .tools
 # The check first, because it is quick, but for the shape, which is among the tests; these also when it fails, so that
 # one run tells everything. Most of them wait for processes, so several files are tried at once; tests/conftest.py says
 # which are alone. make test JOBS= is one by one.
-JOBS ?= 3
+JOBS ?= 4
 test: .venv .tools .agents
 	@$(MAKE) --no-print-directory --keep-going check-style check-types check-imports; checked=$$?; \
 	  $(BIN)/pytest $(if $(JOBS),--numprocesses=$(JOBS) --no-loadscope-reorder) && exit $$checked

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.agents.stage import Stage, Step, is_installed
+from tests.agents.stage import Desk, Step, is_installed
 from tests.budget import choose
 
 EVERY_TIME = "test_it_edits_commits_and_lands_and_what_it_used_is_counted"  # with every program
@@ -36,12 +36,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def set_stage(tmp_path: Path) -> Iterator[Callable[..., Stage]]:
+def set_stage(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
     """A maker of stages; each is closed at the end."""
-    made: list[Stage] = []
+    made: list[Desk] = []
 
-    def make(*rules: Step) -> Stage:
-        stage = Stage(tmp_path / f"stage-{len(made)}", rules)
+    def make(*rules: Step) -> Desk:
+        stage = Desk(tmp_path / f"stage-{len(made)}", rules)
         made.append(stage)
         return stage
 

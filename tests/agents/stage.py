@@ -16,7 +16,7 @@ import yaml
 
 from tests.budget import SEED, SOAK
 from tests.fakemodel.server import FakeModel, Script
-from tests.git import git
+from tests.stage import Stage
 from tests.typing_in import type_in
 
 ROOT = Path(__file__).parents[2]
@@ -108,20 +108,17 @@ def make_environment(home: Path, url: str, tag: str = "agent") -> dict[str, str]
     }
 
 
-class Stage:
-    """One hive, one repository `app`, one scripted model."""
+class Desk(Stage):
+    """One hive, one repository `app`, one scripted model, and somebody who types."""
 
     def __init__(self, directory: Path, rules: Sequence[Step]) -> None:
-        self.directory, self.hive, self.app = directory, directory / "hive", directory / "app"
         self.model = FakeModel({"rules": [*rules, CREATE]}, keep_bodies=True)
         self.model.__enter__()
         self.environment = make_environment(directory / "home", self.model.url)
-        for place in (self.hive, self.app):
-            place.mkdir(parents=True)
-        self.git("init", "-q", "-b", "main")
-        (self.app / "README").write_text("read me\n")
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "first")
+        super().__init__(directory / "hive", self.environment)
+        self.directory, self.hive = directory, self.root
+        self.make_repository()
+        self.hive.mkdir()
         self.say("init")
 
     def close(self) -> None:
@@ -131,9 +128,6 @@ class Stage:
     def play(self, *rules: Step) -> None:
         """Give the model another script."""
         self.model.script = Script({"rules": [*rules, CREATE]})
-
-    def git(self, *arguments: str) -> str:
-        return git(self.app, *arguments, environment=self.environment)
 
     def set(self, toml: str) -> None:
         """Add to hive.toml."""
@@ -214,7 +208,7 @@ class Stage:
 class Kept:
     """A hive that is kept in another process until its convoy has ended."""
 
-    def __init__(self, stage: Stage, keeper: subprocess.Popen[str]) -> None:
+    def __init__(self, stage: Desk, keeper: subprocess.Popen[str]) -> None:
         self._stage, self._keeper = stage, keeper
 
     def poll(self) -> int | None:

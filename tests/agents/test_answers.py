@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.agents.conftest import need
-from tests.agents.stage import Stage, Step
+from tests.agents.stage import Desk, Step
 from tests.budget import sample
 
-MakeStage = Callable[..., Stage]
+MakeStage = Callable[..., Desk]
 pytestmark = pytest.mark.timeout(900)
 TWO = ("goose", "codex")
 
@@ -25,7 +25,7 @@ def change_readme(task: str) -> Step:
     return {"name": task, "when": {"prompt": f"README for {task}"}, "steps": steps}
 
 
-def plan_clash(stage: Stage, program: str) -> None:
+def plan_clash(stage: Desk, program: str) -> None:
     """Two tasks that write the same line, at work at the same time."""
     tasks = [{"id": name, "runner": program, "prompt": f"Write README for {name}", "attempts": 2} for name in "ab"]
     stage.write_plan(*tasks, verify="! grep -q '<<<<<<<' README")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.agents.conftest import need
-from tests.agents.stage import CREATE, DO_IT, PROGRAMS, ROTATING, Stage, Step, fail_first
+from tests.agents.stage import CREATE, DO_IT, PROGRAMS, ROTATING, Desk, Step, fail_first
 from tests.budget import SOAK
 
-MakeStage = Callable[..., Stage]
+MakeStage = Callable[..., Desk]
 pytestmark = pytest.mark.timeout(900)
 
 

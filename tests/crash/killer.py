@@ -25,7 +25,8 @@ from hivekeeper.errors import AnotherKeeperError
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.store import queries
 from tests.crash.player import make_place
-from tests.crash.stage import ME, Stage
+from tests.crash.stage import Play
+from tests.stage import ME
 
 BRANCHES = tuple(f"branch-{number:02}" for number in range(1, 13))
 TRAIN = 4
@@ -40,7 +41,7 @@ class Killer:
     def __init__(self, directory: Path) -> None:
         self.world, self.template = directory / "world", directory / "template"
         self.words = directory / "words.txt"
-        self.stage = Stage(self.world)
+        self.stage = Play(self.world)
         self.stage.settings = replace(self.stage.settings, parallel=TRAIN)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -133,7 +134,7 @@ class Killer:
 
     def _check(self) -> None:
         wrong = self.stage.check()
-        mirror = self.stage.hive / ".hive" / "repos" / "app.git"
+        mirror = self.stage.places.mirror("app")
         argv = ("git", "--git-dir", str(mirror), "ls-tree", "--name-only", "main")
         there = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
         wrong += [f"lost: {branch}" for branch in BRANCHES if f"{branch}.txt" not in there]

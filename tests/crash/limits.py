@@ -7,7 +7,8 @@ from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.runner import Runner
 from hivekeeper.keeper.keeper import Keeper
 from tests.crash.playing import is_ready, play_until, scenario
-from tests.crash.stage import ME, Stage
+from tests.crash.stage import Play
+from tests.stage import ME
 
 # It makes half of its work and is limited; resumed, it makes the whole of what it had left.
 BEGIN = "{mark}; echo half > $HIVE_TASK.txt; echo session s-1; echo slow down; : {{prompt}}"
@@ -15,7 +16,7 @@ GO_ON = "grep -q half $HIVE_TASK.txt && echo $HIVE_TASK > $HIVE_TASK.txt && echo
 SIGNS = {"session": r"^session (\S+)", "rate-limited": "^slow down", "done": "^well done s-1"}
 
 
-def asked(stage: Stage) -> None:
+def asked(stage: Play) -> None:
     """A prompt for a program that is going to be limited."""
     stage.make_repository()
     stage.make_hive()
@@ -24,12 +25,12 @@ def asked(stage: Stage) -> None:
     play_until(stage, is_ready)
 
 
-def hire(stage: Stage) -> None:
+def hire(stage: Play) -> None:
     runner = Runner("agent", BEGIN.format(mark=stage.mark), resume=GO_ON, signs=SIGNS)
     stage.settings = replace(stage.settings, runners={"agent": runner})
 
 
-def let_go_on(stage: Stage) -> None:
+def let_go_on(stage: Play) -> None:
     """Keep the hive, and say of whoever is limited that it may go on."""
     hire(stage)
 

@@ -8,24 +8,24 @@ from hivekeeper.domain.states import AttemptState, MergeState, RepoState, TaskSt
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.store import queries
 from tests.crash.mutants import Mutant
-from tests.crash.stage import Stage
+from tests.crash.stage import Play
 
-Act = Callable[[Stage], None]
+Act = Callable[[Play], None]
 
 
 @dataclass(frozen=True)
 class Scenario:
     """What happens before, what is killed, how the hive is brought to its end afterwards, and how that is judged.
 
-    Every end is judged by `Stage.check`; a scenario may ask for more.
+    Every end is judged by `Play.check`; a scenario may ask for more.
     """
 
     name: str
     what: str
     given: Act
     act: Act
-    recover: Act = Stage.finish
-    check: Callable[[Stage], list[str]] = lambda _stage: []
+    recover: Act = Play.finish
+    check: Callable[[Play], list[str]] = lambda _stage: []
     planted: tuple[Mutant, ...] = ()
     is_sure: bool = True  # what its tasks come to does not depend on the moment
     by_git: bool = False  # killed inside git, which the keeper started, instead of in the keeper itself
@@ -41,7 +41,7 @@ def scenario(name: str, what: str, *, given: Act, act: Act, **more: Any) -> None
     SCENARIOS[name] = Scenario(name, what, given, act, planted=planted, **more)
 
 
-def play_until(stage: Stage, condition: Callable[[Keeper], bool]) -> None:
+def play_until(stage: Play, condition: Callable[[Keeper], bool]) -> None:
     with stage.keeper() as keeper:
         stage.play(keeper, lambda: condition(keeper))
 
@@ -66,7 +66,7 @@ def has_landed(keeper: Keeper) -> bool:
         return bool(queries.list_tasks_in_state(connection, TaskState.COMPLETE))
 
 
-def fetch(stage: Stage) -> None:
+def fetch(stage: Play) -> None:
     play_until(stage, is_ready)
 
 

@@ -2,7 +2,7 @@
 
 To add one: a function that prepares, a function that acts, and one call of `scenario` that names both, what more its
 judge asks for, and bugs that it must show. Whatever the crash left, the recovery must bring it to its end, and
-`Stage.check` must find nothing lost, doubled, unexpected or out of order.
+`Play.check` must find nothing lost, doubled, unexpected or out of order.
 """
 
 import json
@@ -53,37 +53,38 @@ from tests.crash.playing import (
     play_until,
     scenario,
 )
-from tests.crash.stage import ME, PATIENCE_S, Stage
+from tests.crash.stage import PATIENCE_S, Play
+from tests.stage import ME
 from tests.store.ledger_kit import TO_THE_FIRST_SCHEMA, tamper
 
 __all__ = ["MUTANTS", "SCENARIOS"]
 
 
-def nothing(_stage: Stage) -> None:
+def nothing(_stage: Play) -> None:
     pass
 
 
-def create(stage: Stage) -> None:
+def create(stage: Play) -> None:
     stage.make_hive()
     stage.tell("created")
 
 
-def recreate(stage: Stage) -> None:
+def recreate(stage: Play) -> None:
     stage.make_hive()
     submit_three(stage)
     stage.finish()
 
 
-def submit_three(stage: Stage) -> None:
+def submit_three(stage: Play) -> None:
     stage.submit(stage.task("a"), stage.task("b", after=("a",)), stage.task("c"))
 
 
-def resubmit(stage: Stage) -> None:
+def resubmit(stage: Play) -> None:
     submit_three(stage)
     stage.finish()
 
 
-def submitted(stage: Stage) -> None:
+def submitted(stage: Play) -> None:
     stage.make_hive()
     stage.submit(
         stage.task("a", outputs=("a.txt",)),
@@ -92,36 +93,36 @@ def submitted(stage: Stage) -> None:
     )
 
 
-def step_once(stage: Stage) -> None:
+def step_once(stage: Play) -> None:
     with stage.keeper() as keeper:
         stage.step(keeper)
 
 
-def dispatched(stage: Stage) -> None:
+def dispatched(stage: Play) -> None:
     submitted(stage)
     step_once(stage)
 
 
-def started(stage: Stage) -> None:
+def started(stage: Play) -> None:
     dispatched(stage)
     step_once(stage)
 
 
-def start_and_leave(stage: Stage) -> None:
+def start_and_leave(stage: Play) -> None:
     """Ask for runs that take a while, and be gone before any of them has ended."""
     with stage.keeper() as keeper:
         keeper.step()
         os._exit(0)
 
 
-def dispatched_slowly(stage: Stage) -> None:
+def dispatched_slowly(stage: Play) -> None:
     stage.make_hive()
     command = stage.task("a").command
     stage.submit(stage.task("a", command=f"{command} && sleep 0.2 && echo a > a.txt", outputs=("a.txt",)))
     step_once(stage)
 
 
-def failing(stage: Stage) -> None:
+def failing(stage: Play) -> None:
     stage.make_hive()
     mark = stage.task("a").command
     stage.submit(
@@ -131,7 +132,7 @@ def failing(stage: Stage) -> None:
     )
 
 
-def lying(stage: Stage) -> None:
+def lying(stage: Play) -> None:
     """Agents that end with exit code 0 and have made nothing."""
     stage.make_repository()
     stage.make_hive()
@@ -142,52 +143,52 @@ def lying(stage: Stage) -> None:
     )
 
 
-def on_repository(stage: Stage) -> None:
+def on_repository(stage: Play) -> None:
     stage.make_repository()
     stage.make_hive()
     stage.submit(stage.task("a", repo=True), stage.task("b", repo=True, after=("a",)), repos=(stage.repo(),))
 
 
-def fetched(stage: Stage) -> None:
+def fetched(stage: Play) -> None:
     on_repository(stage)
     fetch(stage)
 
 
-def laid_out(stage: Stage) -> None:
+def laid_out(stage: Play) -> None:
     fetched(stage)
     play_until(stage, is_intended("agent"))
 
 
-def work_alone(stage: Stage) -> None:
+def work_alone(stage: Play) -> None:
     play_until(stage, is_intended("snapshot"))
 
 
-def work(stage: Stage) -> None:
+def work(stage: Play) -> None:
     play_until(stage, is_submitted)
 
 
-def worked(stage: Stage) -> None:
+def worked(stage: Play) -> None:
     fetched(stage)
     work(stage)
 
 
-def land(stage: Stage) -> None:
+def land(stage: Play) -> None:
     play_until(stage, has_landed)
 
 
-def landing(stage: Stage) -> None:
+def landing(stage: Play) -> None:
     worked(stage)
     play_until(stage, is_landing)
 
 
-def landed(stage: Stage) -> None:
+def landed(stage: Play) -> None:
     stage.make_repository()
     stage.make_hive()
     stage.submit(stage.task("a", repo=True), repos=(stage.repo(),))
     play_until(stage, has_landed)
 
 
-def conflicting(stage: Stage) -> None:
+def conflicting(stage: Play) -> None:
     """Two tasks that write the same line: the second is refused and made anew on what landed."""
     stage.make_repository()
     stage.make_hive()
@@ -197,7 +198,7 @@ def conflicting(stage: Stage) -> None:
     play_until(stage, lambda keeper: len(list_submitted(keeper)) == 2)
 
 
-def cancelling(stage: Stage) -> None:
+def cancelling(stage: Play) -> None:
     """A task at work that a person cancels: its command waits for an end that only comes from outside."""
     stage.make_repository()
     stage.make_hive()
@@ -217,17 +218,17 @@ def cancelling(stage: Stage) -> None:
         cancel_task(tx, task)
 
 
-def cancel(stage: Stage) -> None:
+def cancel(stage: Play) -> None:
     with stage.keeper() as keeper:
         stage.play(keeper, lambda: stage.is_settled(keeper))
 
 
-def failed(stage: Stage) -> None:
+def failed(stage: Play) -> None:
     failing(stage)
     stage.finish()
 
 
-def ask(stage: Stage) -> None:
+def ask(stage: Play) -> None:
     """A person's wishes: another try for what failed, and one task less."""
     with stage.ledger() as ledger:
         for key, wish in (("work/b", retry_task), ("work/c", cancel_task)):
@@ -238,24 +239,24 @@ def ask(stage: Stage) -> None:
             stage.tell(f"asked {key}")
 
 
-def reask(stage: Stage) -> None:
+def reask(stage: Play) -> None:
     ask(stage)
     stage.finish()
 
 
-def complete(stage: Stage) -> None:
+def complete(stage: Play) -> None:
     stage.make_hive()
     stage.submit(stage.task("a"), stage.task("b"))
     stage.finish()
 
 
-def check_archived(stage: Stage) -> list[str]:
+def check_archived(stage: Play) -> list[str]:
     with stage.ledger() as ledger, ledger.read() as connection:
         states = [convoy.state for convoy in queries.list_convoys(connection, archived=True)]
     return [] if states == [ConvoyState.ARCHIVED] else [f"lost: its convoy is not archived: {states}"]
 
 
-def orphaned(stage: Stage) -> None:
+def orphaned(stage: Play) -> None:
     """A keeper that died without a word, with one run asked for and nobody to hear of its end."""
     stage.make_hive()
     stage.submit(stage.task("a"), stage.task("b", after=("a",), outputs=("b.txt",), idempotent=True))
@@ -267,7 +268,7 @@ def orphaned(stage: Stage) -> None:
     os.waitpid(pid, 0)
 
 
-def follow_frozen(stage: Stage) -> None:
+def follow_frozen(stage: Play) -> None:
     """Two keepers: the first has lost its kernel lock while it was frozen, wakes up late and goes on writing."""
     with stage.ledger() as ledger:
         frozen = stage.take_lease(ledger)
@@ -291,27 +292,27 @@ def follow_frozen(stage: Stage) -> None:
             stage.play(successor, lambda: stage.is_settled(successor))
 
 
-def old_schema(stage: Stage) -> None:
+def old_schema(stage: Play) -> None:
     """A ledger of the first release's schema, with a history and an open run; runs had no rooms then."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempt_orders, "make_rooms", lambda *_: None)
         dispatched(stage)
-    tamper(stage.hive / ".hive" / "ledger.db", *TO_THE_FIRST_SCHEMA)
+    tamper(stage.places.ledger, *TO_THE_FIRST_SCHEMA)
 
 
-def migrate(stage: Stage) -> None:
+def migrate(stage: Play) -> None:
     with stage.ledger():
         stage.tell("migrated")
 
 
-def restored(stage: Stage) -> None:
+def restored(stage: Play) -> None:
     """An older copy of the ledger put back after more had been done: the world knows more than the ledger."""
     stage.make_repository()
     stage.make_hive()
     tasks = (stage.task("a", outputs=("a.txt",)), stage.task("b", after=("a",), repo=True), stage.task("c", repo=True))
     stage.submit(*tasks, repos=(stage.repo(),))
     play_until(stage, has_landed)
-    ledger = stage.hive / ".hive" / "ledger.db"
+    ledger = stage.places.ledger
     shutil.copy(ledger, stage.copy)
     stage.finish()
     shutil.copy(stage.copy, ledger)
@@ -319,13 +320,13 @@ def restored(stage: Stage) -> None:
     stage.said.write_text("".join(f"{line}\n" for line in said if not line.startswith("complete")))
 
 
-def equipped(stage: Stage) -> None:
+def equipped(stage: Play) -> None:
     """A repository whose clones need a setup, and whose work is backed up."""
     stage.make_repository()
     (stage.app / "lock").write_text("one\n")
     stage.git("add", "--all")
     stage.git("commit", "--quiet", "-m", "lock")
-    backup = stage.root / "backup.git"
+    backup = stage.root.parent / "backup.git"
     stage.git("init", "--quiet", "--bare", "--template=", str(backup))
     setup = "mkdir -p env && cp lock env/lock"
     spec = replace(stage.repo(), setup=setup, keep=("env",), lock=("lock",), backup=str(backup))
@@ -335,12 +336,12 @@ def equipped(stage: Stage) -> None:
     fetch(stage)
 
 
-def equip(stage: Stage) -> None:
+def equip(stage: Play) -> None:
     stage.settings = replace(stage.settings, workers=1, pool=1)
     stage.finish()
 
 
-def interrupted(stage: Stage) -> None:
+def interrupted(stage: Play) -> None:
     """A worker that is cut off half-way, and a successor that goes on from there."""
     stage.make_repository()
     stage.make_hive()
@@ -349,7 +350,7 @@ def interrupted(stage: Stage) -> None:
     play_until(stage, is_intended("agent"))
 
 
-def go_on(stage: Stage) -> None:
+def go_on(stage: Play) -> None:
     stage.settings = replace(stage.settings, snapshot_every_s=0.0)
     with stage.keeper() as keeper:
         keeper.step()
@@ -357,7 +358,7 @@ def go_on(stage: Stage) -> None:
         stage.play(keeper, lambda: stage.is_settled(keeper))
 
 
-def to_accept(stage: Stage) -> None:
+def to_accept(stage: Play) -> None:
     stage.make_repository()
     stage.make_hive()
     with stage.ledger() as ledger, ledger.write(ME) as tx:
@@ -366,7 +367,7 @@ def to_accept(stage: Stage) -> None:
     play_until(stage, has_landed)
 
 
-def wrap(stage: Stage) -> None:
+def wrap(stage: Play) -> None:
     """Be the wrapper of an intended run, in place of the nursery."""
     with stage.ledger() as ledger, ledger.read() as connection:
         row = next(run for run in queries.list_open_runs(connection) if run.kind == "agent")
@@ -374,7 +375,7 @@ def wrap(stage: Stage) -> None:
     environment = {"PATH": os.environ["PATH"], "HIVE_RUN": f"{hive}/{row.id}", **json.loads(row.environment)}
     request: dict[str, object] = {
         "run": row.id,
-        "run_directory": f"{stage.hive}/.hive/runs/{row.id}",
+        "run_directory": f"{stage.root}/.hive/runs/{row.id}",
         "claim": {"boot_id": row.boot_id, "order": ""},
         "argv": ["sh", "-c", 'echo words && exec sh -c "$0"', json.loads(row.argv)[-1]],
         "directory": row.directory,
@@ -390,7 +391,7 @@ scenario("create", "a ledger is made", given=nothing, act=create, recover=recrea
 scenario(
     "submit",
     "a person submits a plan",
-    given=Stage.make_hive,
+    given=Play.make_hive,
     act=submit_three,
     recover=resubmit,
     planted=(
@@ -431,13 +432,13 @@ scenario(
     ),
 )
 scenario("leave", "the keeper is dead for the whole life of a run", given=dispatched_slowly, act=start_and_leave)
-scenario("exit", "ended runs are recorded, tasks completed, the convoy ended", given=started, act=Stage.finish)
+scenario("exit", "ended runs are recorded, tasks completed, the convoy ended", given=started, act=Play.finish)
 scenario("wrap", "the wrapper beside a run: claim, output, exit record", given=dispatched, act=wrap, is_sure=False)
 scenario(
     "retry",
     "failed attempts, another swarm, the last attempt",
     given=failing,
-    act=Stage.finish,
+    act=Play.finish,
     planted=(
         Mutant(
             "run not adopted",
@@ -477,7 +478,7 @@ scenario(
     "lie",
     "agents that end with exit code 0 and made nothing",
     given=lying,
-    act=Stage.finish,
+    act=Play.finish,
     planted=(
         Mutant(
             "outcome from an exit code alone",
@@ -527,12 +528,12 @@ scenario(
         ),
     ),
 )
-scenario("conflict", "two changes of one line: refused, made anew, landed", given=conflicting, act=Stage.finish)
+scenario("conflict", "two changes of one line: refused, made anew, landed", given=conflicting, act=Play.finish)
 scenario(
     "publish",
     "what landed goes to the person's repository; the sandbox is removed",
     given=landed,
-    act=Stage.finish,
+    act=Play.finish,
     planted=(
         Mutant(
             "publishing believed unseen",
@@ -544,16 +545,16 @@ scenario(
 )
 scenario("equip", "clones from the pool, setup, stash, backup", given=equipped, act=equip)
 scenario("go-on", "saves of a worker that is cut off, and its successor", given=interrupted, act=go_on)
-scenario("accept", "a convoy is tried as a whole", given=to_accept, act=Stage.finish)
+scenario("accept", "a convoy is tried as a whole", given=to_accept, act=Play.finish)
 scenario(
     "archive",
     "a complete convoy is archived",
     given=complete,
-    act=Stage.archive,
-    recover=Stage.archive,
+    act=Play.archive,
+    recover=Play.archive,
     check=check_archived,
 )
-scenario("takeover", "a keeper follows one that died holding the lease", given=orphaned, act=Stage.finish)
+scenario("takeover", "a keeper follows one that died holding the lease", given=orphaned, act=Play.finish)
 scenario(
     "two-keepers",
     "a frozen keeper wakes up beside its successor",
@@ -575,10 +576,10 @@ scenario(
     ),
 )
 scenario("migrate", "a ledger of the first schema is brought to today's", given=old_schema, act=migrate)
-scenario("restore", "an older copy of the ledger was put back", given=restored, act=Stage.finish)
+scenario("restore", "an older copy of the ledger was put back", given=restored, act=Play.finish)
 scenario("git-fetch", "git itself is struck while a mirror is made", given=on_repository, act=fetch, by_git=True)
 scenario("git-work", "git itself is struck in clone and snapshot", given=fetched, act=work, by_git=True)
 scenario("git-land", "git itself is struck while a candidate lands", given=worked, act=land, by_git=True)
-scenario("git-publish", "git itself is struck while publishing", given=landed, act=Stage.finish, by_git=True)
+scenario("git-publish", "git itself is struck while publishing", given=landed, act=Play.finish, by_git=True)
 
 MUTANTS = {mutant.name: mutant for each in SCENARIOS.values() for mutant in each.planted}

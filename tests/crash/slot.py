@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.crash.gitshim import GitShim
 from tests.crash.playing import Scenario
 from tests.crash.scenarios import SCENARIOS
-from tests.crash.stage import Stage
+from tests.crash.stage import Play
 from tests.crash.tracing import Fault, count_points, has_fired, record_calls, run_traced, strike_call, wait_for_end
 
 Job = Callable[[], None]
@@ -62,7 +62,7 @@ class Slot:
         self.world = directory / "world"
         self.templates = directory / "templates"
         self.log = directory / "strace.log"
-        self.stage = Stage(self.world)
+        self.stage = Play(self.world)
         self.shim = GitShim(directory / "shim")
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._now = ""

@@ -13,56 +13,39 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivekeeper.clock import SystemClock, to_seconds
-from hivekeeper.commands.plans import submit_plan
+from hivekeeper.commands.plans import Submitted
 from hivekeeper.config.values import Settings
-from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
+from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.domain.waits import LONGEST_FETCH_S
 from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper.keeper import Keeper
-from hivekeeper.places import Places
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger
+from hivekeeper.store.ledger import Ledger
 from hivekeeper.store.replay import list_differences, rebuilt
 from hivekeeper.testing.history import History, check_history, read_history
-from tests.git import NOBODYS, git
+from tests.git import NOBODYS
+from tests.stage import Stage
 
-ME = ByPerson("ann")
 PATIENCE_S = 30.0
 MOST_PASSES = 300
 # Always the same commits, so that two plays can be held against each other.
 LONG_AGO = {f"GIT_{who}_DATE": "@1700000000 +0000" for who in ("AUTHOR", "COMMITTER")}
 
 
-class Stage:
-    """A directory with a hive, perhaps a person's repository, the marks of the agents, and what people were told."""
+class Play(Stage):
+    """A world with a hive, perhaps a person's repository, the marks of the agents, and what people were told."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.hive = root / "hive"
-        self.app = root / "app"
-        self.remote = root / "remote.git"  # another one of the person's, without files, where a scenario needs it
+    def __init__(self, world: Path) -> None:
+        super().__init__(world / "hive", LONG_AGO)
+        self.remote = world / "remote.git"  # another one of the person's, without files, where a scenario needs it
         # Outside what a power cut can touch: a line for every agent that truly began, and for all that was promised.
-        self.said = root.with_name(f"{root.name}.said")
-        self.errors = root.with_name(f"{root.name}.errors")  # of passes that failed and were made again
-        self.copy = root / "copy.db"  # of a ledger, from before more was done
+        self.said = world.with_name(f"{world.name}.said")
+        self.errors = world.with_name(f"{world.name}.errors")  # of passes that failed and were made again
+        self.copy = world / "copy.db"  # of a ledger, from before more was done
         self.settings = Settings(workers=2, level="limits", pool=0, parallel=2)
-
-    def make_hive(self) -> None:
-        (self.hive / ".hive").mkdir(parents=True, exist_ok=True)
-        create_ledger(self.hive / ".hive" / "ledger.db")
-
-    def make_repository(self) -> None:
-        self.app.mkdir(parents=True)
-        self.git("init", "--quiet", "--template=", "--initial-branch=main")
-        (self.app / "README").write_text("hello\n")
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "-m", "first")
-
-    def git(self, *arguments: str) -> str:
-        return git(self.app, *arguments, environment=LONG_AGO)
 
     def tell(self, *lines: str) -> None:
         """Say something that must be true from now on."""
@@ -87,19 +70,10 @@ class Stage:
     def repo(self, verify: str | None = "ls *.txt") -> RepoSpec:
         return RepoSpec("app", str(self.app), "main", verify)
 
-    @contextlib.contextmanager
-    def ledger(self) -> Iterator[Ledger]:
-        ledger = open_ledger(self.hive / ".hive" / "ledger.db", SystemClock())
-        try:
-            yield ledger
-        finally:
-            ledger.close()
-
-    def submit(self, *tasks: TaskSpec, repos: tuple[RepoSpec, ...] = (), convoy: str = "work") -> None:
-        with self.ledger() as ledger:
-            with ledger.write(ME) as tx:
-                submit_plan(tx, PlanSpec(convoy, tasks, repos))
-            self.tell(f"submitted {convoy}")
+    def submit(self, *tasks: TaskSpec, repos: tuple[RepoSpec, ...] = (), convoy: str = "work") -> Submitted:
+        submitted = super().submit(*tasks, repos=repos, convoy=convoy)
+        self.tell(f"submitted {convoy}")
+        return submitted
 
     @contextlib.contextmanager
     def keeper(self) -> Iterator[Keeper]:
@@ -115,7 +89,7 @@ class Stage:
                     self._note("lease", error)
 
     def take_lease(self, ledger: Ledger) -> Keeper:
-        return Keeper(Hive(Places(self.hive), self.settings, ledger))
+        return Keeper(Hive(self.places, self.settings, ledger))
 
     def play(self, keeper: Keeper, until: Callable[[], bool]) -> None:
         """Step until the condition holds, telling of every task that is complete."""
@@ -163,7 +137,7 @@ class Stage:
 
     def wait_for(self, keeper: Keeper, run: str) -> None:
         """Wait for a run's exit record without looking inside, so that no call of ours depends on how long it took."""
-        record, deadline = f"{self.hive}/.hive/runs/{run}/exit", time.monotonic() + 0.7
+        record, deadline = f"{self.root}/.hive/runs/{run}/exit", time.monotonic() + 0.7
         while not os.path.exists(record) and time.monotonic() < deadline:  # noqa: PTH110 - the least there is to do
             time.sleep(0.002)  # real time: another process writes it
         deadline = time.monotonic() + PATIENCE_S
@@ -215,7 +189,7 @@ class Stage:
     def read_history(self, *, settled: bool) -> History:
         said = self.list_said()
         marks = [line.removeprefix("begun ") for line in said if line.startswith("begun ")]
-        return read_history(self.hive, marks=marks, acknowledged=said, settled=settled, restored=self.copy.exists())
+        return read_history(self.root, marks=marks, acknowledged=said, settled=settled, restored=self.copy.exists())
 
     def list_states(self) -> dict[str, str]:
         with self.ledger() as ledger, ledger.read() as connection:
@@ -228,7 +202,7 @@ class Stage:
         found = [str(violation) for violation in check_history(history)]
         with self.ledger() as ledger, ledger.read() as connection, rebuilt(connection) as again:
             found += [f"replay differs: {what}" for what in list_differences(connection, again)]
-        for repository in (self.hive / ".hive" / "repos" / "app.git", self.app, self.remote):
+        for repository in (self.places.mirror("app"), self.app, self.remote):
             if repository.exists():
                 found += _check_repository(repository)
         if self.app.exists():
@@ -249,12 +223,12 @@ class Stage:
         """Find outputs and landed files that are not what their task wrote: its own name."""
         for task in history.tasks:
             if task.state is TaskState.COMPLETE and task.output_path:
-                output = self.hive / task.output_path
+                output = self.root / task.output_path
                 if not output.is_file() or output.read_text() != f"{task.id}\n":
                     yield task.key, task.output_path
         for landed in history.landed:
             name = landed.task.partition("/")[2]
-            mirror = self.hive / ".hive" / "repos" / "app.git"
+            mirror = self.places.mirror("app")
             argv = ("git", "--git-dir", str(mirror), "show", f"{landed.commit}:{name}.txt")
             shown = subprocess.run(argv, check=False, capture_output=True, text=True)
             if shown.returncode == 0 and shown.stdout != f"{name}\n":

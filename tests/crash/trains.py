@@ -10,12 +10,13 @@ from hivekeeper.git import forward, orders
 from hivekeeper.store import queries
 from tests.crash.mutants import Mutant, land_out_of_order, pass_the_failed
 from tests.crash.playing import Act, has_landed, is_intended, list_submitted, play_until, scenario
-from tests.crash.stage import ME, Stage
+from tests.crash.stage import Play
+from tests.stage import ME
 
 GATE = "test ! -e bad.txt"
 
 
-def begin(stage: Stage, spec: RepoSpec, *names: str, command: str = "") -> None:
+def begin(stage: Play, spec: RepoSpec, *names: str, command: str = "") -> None:
     """Have workers hand in a change each, until all of them are in the queue."""
     stage.make_hive()
     commands = [f"{stage.mark} && {command or f'echo {name} > {name}.txt'}" for name in names]
@@ -25,7 +26,7 @@ def begin(stage: Stage, spec: RepoSpec, *names: str, command: str = "") -> None:
     play_until(stage, lambda keeper: len(list_submitted(keeper)) == len(names))
 
 
-def queued(stage: Stage) -> None:
+def queued(stage: Play) -> None:
     """Three changes in the queue; the one in the middle does not pass, whatever it is made on."""
     stage.make_repository()
     stage.make_hive()
@@ -40,25 +41,25 @@ def queued(stage: Stage) -> None:
     play_until(stage, lambda keeper: len(list_submitted(keeper)) == len(tasks))
 
 
-def mended(stage: Stage) -> None:
+def mended(stage: Play) -> None:
     """Two changes: the first passes only together with the second, which is made on it."""
     stage.make_repository()
     begin(stage, stage.repo(verify="test ! -e a.txt || test -e b.txt"), "a", "b")
 
 
-def run_train(stage: Stage) -> None:
+def run_train(stage: Play) -> None:
     stage.settings = replace(stage.settings, parallel=4)
     stage.finish()
 
 
-def verifying(stage: Stage) -> None:
+def verifying(stage: Play) -> None:
     """Two candidates at their gates, the second made on the first, and a third that waits."""
     stage.make_repository()
     begin(stage, stage.repo(), "a", "b", "c")
     play_until(stage, is_intended("gate", 2))
 
 
-def overtake(stage: Stage) -> None:
+def overtake(stage: Play) -> None:
     """A person has the third go first: what is at work was made on something that does not come to be."""
     with stage.ledger() as ledger, ledger.write(ME) as tx:
         task = queries.find_task(tx.connection, "work/c")
@@ -70,7 +71,7 @@ def overtake(stage: Stage) -> None:
 def with_resolver(act: Act) -> Act:
     """Have somebody there who settles conflicts, whoever keeps the hive."""
 
-    def play(stage: Stage) -> None:
+    def play(stage: Play) -> None:
         runner = Runner("resolver", "echo both > README && :")
         stage.settings = replace(stage.settings, runners={"resolver": runner}, resolver="resolver")
         act(stage)
@@ -78,13 +79,13 @@ def with_resolver(act: Act) -> Act:
     return play
 
 
-def conflicting(stage: Stage) -> None:
+def conflicting(stage: Play) -> None:
     """Two changes of one line."""
     stage.make_repository()
     begin(stage, stage.repo(verify="test -e README"), "a", "b", command="echo $HIVE_TASK > README")
 
 
-def pushed_to(stage: Stage) -> None:
+def pushed_to(stage: Play) -> None:
     """A bare repository of the person's, which is pushed to."""
     stage.make_repository()
     stage.git("clone", "--quiet", "--bare", str(stage.app), str(stage.remote))
@@ -92,7 +93,7 @@ def pushed_to(stage: Stage) -> None:
     play_until(stage, has_landed)
 
 
-def checked_out(stage: Stage) -> None:
+def checked_out(stage: Play) -> None:
     """A clean check-out of the person's, with files of theirs that git knows nothing of, which is to go forward."""
     stage.make_repository()
     (stage.app / "notes").write_text("mine\n")
@@ -100,21 +101,21 @@ def checked_out(stage: Stage) -> None:
     play_until(stage, has_landed)
 
 
-def to_forward(stage: Stage) -> None:
+def to_forward(stage: Play) -> None:
     checked_out(stage)
     play_until(stage, is_intended("publish"))
 
 
-def go_forward(stage: Stage) -> None:
+def go_forward(stage: Play) -> None:
     """Be the run that moves the check-out, in place of the nursery's child."""
     with stage.ledger() as ledger, ledger.read() as connection:
         repo = queries.list_repos(connection)[0]
-    mirror = stage.hive / ".hive" / "repos" / "app.git"
+    mirror = stage.places.mirror("app")
     os.environ.update(orders.CLEAN_ENVIRONMENT)
     assert forward.main(repo.path, str(mirror), str(repo.publishing), repo.branch) == 0
 
 
-def handed_in(stage: Stage) -> None:
+def handed_in(stage: Play) -> None:
     """A branch that a person made, of a repository the hive knows."""
     stage.make_repository()
     stage.git("switch", "--quiet", "--create", "feature")
@@ -126,7 +127,7 @@ def handed_in(stage: Stage) -> None:
     play_until(stage, has_landed)
 
 
-def bring(stage: Stage) -> None:
+def bring(stage: Play) -> None:
     with stage.ledger() as ledger, ledger.write(ME) as tx:
         repo = queries.find_repo(tx.connection, "app")
         assert repo is not None
@@ -165,12 +166,12 @@ scenario(
     "settle",
     "a conflict goes to a resolver",
     given=conflicting,
-    act=with_resolver(Stage.finish),
-    recover=with_resolver(Stage.finish),
+    act=with_resolver(Play.finish),
+    recover=with_resolver(Play.finish),
 )
 scenario("bring", "a branch is handed in by hand", given=handed_in, act=bring, recover=bring)
-scenario("publish-push", "what landed is pushed to the person's branch", given=pushed_to, act=Stage.finish)
-scenario("publish-checkout", "what landed goes into the person's clean check-out", given=checked_out, act=Stage.finish)
+scenario("publish-push", "what landed is pushed to the person's branch", given=pushed_to, act=Play.finish)
+scenario("publish-checkout", "what landed goes into the person's clean check-out", given=checked_out, act=Play.finish)
 scenario("forward", "the run beside a check-out that goes forward", given=to_forward, act=go_forward)
 scenario(
     "git-train", "git itself is struck while a train is verified and lands", given=queued, act=run_train, by_git=True
@@ -179,8 +180,8 @@ scenario(
     "git-settle",
     "git itself is struck while a conflict is settled",
     given=conflicting,
-    act=with_resolver(Stage.finish),
-    recover=with_resolver(Stage.finish),
+    act=with_resolver(Play.finish),
+    recover=with_resolver(Play.finish),
     by_git=True,
 )
 scenario(
@@ -191,5 +192,5 @@ scenario(
     recover=bring,
     by_git=True,
 )
-scenario("git-push", "git itself is struck while it pushes", given=pushed_to, act=Stage.finish, by_git=True)
-scenario("git-checkout", "git itself is struck in a check-out", given=checked_out, act=Stage.finish, by_git=True)
+scenario("git-push", "git itself is struck while it pushes", given=pushed_to, act=Play.finish, by_git=True)
+scenario("git-checkout", "git itself is struck in a check-out", given=checked_out, act=Play.finish, by_git=True)

@@ -21,7 +21,8 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_head
 from hivekeeper.store.sqlite import reading_only
 from tests.git import git
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 USES_OF_SANDBOX = 14  # at least as many as there are tests that ask for one
 
@@ -102,7 +103,7 @@ def list_wrong(report: Report) -> list[Finding]:
 def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A hive with a task that landed, one that failed with its work kept, and one without a repository."""
     directory = tmp_path_factory.mktemp("worked")
-    stage, repository = Stage(directory / "hive"), Repository(directory / "app")
+    stage, repository = Scene(directory / "hive"), Repository(directory / "app")
     os.mkfifo(directory / "end")
     stage.submit(
         TaskSpec("A", "echo a > a", repo="app"),

@@ -19,7 +19,7 @@ from hivekeeper.store.replay import encode_state, rebuilt
 from hivekeeper.store.sqlite import reading_only
 from tests.doctor.conftest import Lingering, Patient
 from tests.runs.conftest import kill_and_wait
-from tests.scenarios.conftest import ME
+from tests.stage import ME
 
 
 def test_a_hive_that_has_done_its_work_has_no_finding(patient: Patient) -> None:

@@ -21,7 +21,7 @@ from hivekeeper.store.ledger import read_events
 from hivekeeper.store.replay import encode_state, rebuilt
 from hivekeeper.store.sqlite import reading_only
 from tests.doctor.conftest import Lingering, Patient, list_wrong
-from tests.scenarios.conftest import ME
+from tests.stage import ME
 
 LOCKS = (
     "index.lock",

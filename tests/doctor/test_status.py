@@ -18,12 +18,13 @@ from hivekeeper.sandbox.walls import Level
 from hivekeeper.store.sqlite import reading_only
 from hivekeeper.views.status import find_tried_level, show_status
 from tests.doctor.conftest import Patient
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path / "hive")
+def stage(tmp_path: Path) -> Iterator[Scene]:
+    stage = Scene(tmp_path / "hive")
     yield stage
     stage.close()
 
@@ -43,7 +44,7 @@ def _needs(root: Path, word: str) -> list[dict[str, str]]:
 
 
 def test_what_was_not_pushed_is_told_once_with_where_it_is_and_a_command_that_pushes_it(
-    stage: Stage, repository: Repository, tmp_path: Path
+    stage: Scene, repository: Repository, tmp_path: Path
 ) -> None:
     backup = tmp_path / "back up.git"
     tasks = [TaskSpec(name, f"echo {name} > {name}", repo="app") for name in ("A", "B")]
@@ -58,7 +59,7 @@ def test_what_was_not_pushed_is_told_once_with_where_it_is_and_a_command_that_pu
     assert branches.split() == ["hive/attempts/work/A/1", "hive/attempts/work/B/1"]
 
 
-def test_what_was_pushed_needs_nobody(stage: Stage, repository: Repository, tmp_path: Path) -> None:
+def test_what_was_pushed_needs_nobody(stage: Scene, repository: Repository, tmp_path: Path) -> None:
     backup = tmp_path / "backup.git"
     subprocess.run(("git", "init", "--quiet", "--bare", str(backup)), check=True)
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(replace(repository.spec(), backup=str(backup)),))

@@ -15,7 +15,8 @@ from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.sandbox.walls import Level
 from hivekeeper.views.status import list_needs
 from tests.needs import need
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 LONGEST_S = 60.0
 GOOD = "GOOD"
@@ -71,7 +72,7 @@ class Person(Repository):
         return self.git("diff", "--name-status", "--no-renames", "main", "hive/main").splitlines()
 
 
-class Theatre(Stage):
+class Theatre(Scene):
     """A hive under attack: its keeper has a thread a loop, and what a worker may touch is what the defaults say."""
 
     def __init__(self, root: Path, settings: str = "") -> None:

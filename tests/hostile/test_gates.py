@@ -14,8 +14,8 @@ from hivekeeper.domain import events as e
 from hivekeeper.domain.merge import list_gate_files
 from hivekeeper.domain.rows import RepoRow
 from hivekeeper.domain.states import RepoState, TaskState
-from tests.scenarios.conftest import ME
 from tests.scenarios.test_queue import Line
+from tests.stage import ME
 
 ONE_AT_A_TIME = "[queue]\nparallel = 1\n"
 # Lists what a gate sees as `git ls-tree -r` would; and what git would not know of.

@@ -16,7 +16,8 @@ from hivekeeper.git.orders import CLEAN_ENVIRONMENT, publish_commit
 from hivekeeper.store.ledger import read_events
 from hivekeeper.views.status import list_needs
 from tests.hostile.conftest import PATIENT
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 PUBLISHED = ("good", "not-checked-out", "url")
 # What each is told, and what it is told to type: {path} is the repository, {mirror} the hive's, {commit} what landed.
@@ -40,7 +41,7 @@ class Port:
         self.root = root
         self.person = Repository(root / "person")
         self.theirs: dict[str, str] = {}
-        self.stage = Stage(root / "hive")
+        self.stage = Scene(root / "hive")
         self.paths = {name: root / f"{name}.git" for name in (*PUBLISHED, *REFUSED, *OVERTAKEN)}
         for name, path in self.paths.items():
             bare = () if name in {"checked-out", "not-checked-out"} else ("--bare",)

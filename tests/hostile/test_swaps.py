@@ -15,7 +15,7 @@ from hivekeeper.git.mirror import Mirror
 from hivekeeper.sandbox.orders import collect_outputs
 from hivekeeper.sandbox.walls import Level
 from tests.hostile.conftest import Person, Theatre, open_theatre, require
-from tests.scenarios.conftest import ME
+from tests.stage import ME
 
 CANARY = "PRIVATE-KEY-OF-THE-PERSON"
 ROUNDS = 10_000

@@ -12,8 +12,8 @@ from hivekeeper.domain.states import TaskState
 from hivekeeper.git.candidate import Candidate, Change, Made, Unsound, make_candidate
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.store import queries
-from tests.scenarios.conftest import Repository
 from tests.scenarios.test_queue import Line
+from tests.stage import Repository
 
 URL = "-oProxyCommand=touch"
 MODULES = f"printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = {URL}\\n' > .gitmodules"

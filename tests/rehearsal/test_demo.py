@@ -8,8 +8,6 @@ import pytest
 
 from hivekeeper.testing.demo import run_demo
 
-pytestmark = pytest.mark.alone
-
 DEADLINE_S = 100.0
 
 

@@ -5,52 +5,23 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from hivekeeper.clock import SystemClock, to_seconds, to_text
-from hivekeeper.commands.plans import Submitted, submit_plan
 from hivekeeper.doctor.facts import find_marker
-from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.hive import Hive, open_hive
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.runs.local import LocalRuns
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByPerson, create_ledger, read_head
-from tests.git import git
+from hivekeeper.store.ledger import Ledger, read_head
+from tests.stage import Repository, Stage
 
-ME = ByPerson("ann")
 DEADLINE_S = 30.0
-
-
-class Repository:
-    """A person's repository."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir()
-        self.git("init", "--quiet", "--initial-branch=main")
-        self.commit({"README": "hello\n"}, "first")
-
-    def git(self, *arguments: str) -> str:
-        return git(self.path, *arguments)
-
-    def commit(self, files: dict[str, str], message: str) -> None:
-        for name, text in files.items():
-            (self.path / name).write_text(text)
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "-m", message)
-
-    def landed(self) -> list[str]:
-        """The tasks on the integration branch, oldest first, as their trailers say."""
-        return self.git("log", "--reverse", "--format=%(trailers:key=Hive-Task,valueonly)", "hive/main").split()
-
-    def spec(self, *, verify: str | None = None, name: str = "app") -> RepoSpec:
-        return RepoSpec(name, str(self.path), "main", verify)
 
 
 class ShiftedClock(SystemClock):
@@ -75,13 +46,12 @@ class ShiftedClock(SystemClock):
         self._passed_s += seconds
 
 
-class Stage:
-    """A hive under test; `keeper` may be replaced by a successor."""
+class Scene(Stage):
+    """A hive that is kept step by step; `keeper` may be replaced by a successor."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        (root / ".hive").mkdir(parents=True)
-        create_ledger(root / ".hive" / "ledger.db")
+        super().__init__(root)
+        self.make_hive()
         # Workers of these stories look for signs outside of their sandboxes, beside the hive.
         (root / "hive.toml").write_text(f"[sandbox]\nwrite = ['{root.parent}']\n")
         self.changed = threading.Event()
@@ -89,9 +59,9 @@ class Stage:
         self.hive: Hive = open_hive(root, self.clock)
         self.keeper: Keeper | None = None
 
-    def submit(self, *tasks: TaskSpec, repos: tuple[RepoSpec, ...] = (), convoy: str = "work") -> Submitted:
-        with self.hive.ledger.write(ME) as tx:
-            return submit_plan(tx, PlanSpec(convoy, tasks, repos))
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        yield self.hive.ledger
 
     def take(self, *, workers: int = 4) -> Keeper:
         with self.hive.ledger.read() as connection:
@@ -180,8 +150,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path / "hive")
+def stage(tmp_path: Path) -> Iterator[Scene]:
+    stage = Scene(tmp_path / "hive")
     yield stage
     stage.end()
 

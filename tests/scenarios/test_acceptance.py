@@ -10,23 +10,24 @@ from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Authority, Ledger, Transaction
-from tests.scenarios.conftest import ME, Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME, Repository
 
 
-def submit(stage: Stage, repository: Repository, accept: str) -> None:
+def submit(stage: Scene, repository: Repository, accept: str) -> None:
     tasks = (TaskSpec("A", "echo a > a", repo="app"), TaskSpec("B", "echo b > b", repo="app"))
     with stage.hive.ledger.write(ME) as tx:
         submit_plan(tx, PlanSpec("work", tasks, (repository.spec(),), accept=accept))
 
 
-def test_a_convoy_is_complete_when_its_command_passes_on_all_that_landed(stage: Stage, repository: Repository) -> None:
+def test_a_convoy_is_complete_when_its_command_passes_on_all_that_landed(stage: Scene, repository: Repository) -> None:
     submit(stage, repository, "test -f app/a && test -f app/b && test ! -e app/.git")
     assert stage.finish() is ConvoyState.COMPLETE
     assert not any((stage.hive.places.hive / "gates").glob("*/*"))
 
 
 def test_a_convoy_that_is_not_accepted_has_failed_until_it_is_handed_in_again(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     flag = stage.root / "now-it-works"
     submit(stage, repository, f"test -e {flag} || {{ echo not yet; exit 4; }}")
@@ -42,7 +43,7 @@ def test_a_convoy_that_is_not_accepted_has_failed_until_it_is_handed_in_again(
 
 
 def test_a_task_added_while_its_convoy_is_being_ended_is_not_stranded(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.submit(TaskSpec("A", "true"))
     loops = {loop.name: loop for loop in stage.take().loops}

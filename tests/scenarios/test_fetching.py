@@ -15,15 +15,16 @@ from hivekeeper.domain.states import ConvoyState, RepoState, TaskState
 from hivekeeper.domain.waits import LONGEST_FETCH_S, MAX_FETCH_FAILURES, back_off_s
 from hivekeeper.store import queries
 from hivekeeper.views.status import list_needs
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 
-def _needs(stage: Stage) -> list[str]:
+def _needs(stage: Scene) -> list[str]:
     with stage.hive.ledger.read() as connection:
         return [need["type"] for need in list_needs(connection, keeper_is_alive=True)]
 
 
-def _fail(stage: Stage, times: int) -> None:
+def _fail(stage: Scene, times: int) -> None:
     """Have the repository be looked for so often, each time when it is due."""
     for _ in range(times):
         failures = stage.repo().fetch_failures
@@ -32,14 +33,14 @@ def _fail(stage: Stage, times: int) -> None:
 
 
 @pytest.fixture
-def away(stage: Stage, repository: Repository, tmp_path: Path) -> Path:
+def away(stage: Scene, repository: Repository, tmp_path: Path) -> Path:
     """Take the repository away just after a plan for it was submitted; tell where it is."""
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(repository.spec(),))
     return Path(shutil.move(repository.path, tmp_path / "elsewhere"))
 
 
 def test_a_repository_that_is_away_for_a_moment_ends_no_convoy(
-    stage: Stage, repository: Repository, away: Path
+    stage: Scene, repository: Repository, away: Path
 ) -> None:
     stage.step_until(lambda: stage.repo().fetch_failures == 1)
     assert not stage.keeper or not stage.keeper.step()  # it is not tried again at once
@@ -51,7 +52,7 @@ def test_a_repository_that_is_away_for_a_moment_ends_no_convoy(
 
 
 def test_a_repository_that_stays_away_needs_a_person_and_goes_on_by_itself_when_it_is_back(
-    stage: Stage, repository: Repository, away: Path
+    stage: Scene, repository: Repository, away: Path
 ) -> None:
     stage.step_until(lambda: stage.repo().fetch_failures == 1)
     assert _needs(stage) == []
@@ -67,7 +68,7 @@ def test_a_repository_that_stays_away_needs_a_person_and_goes_on_by_itself_when_
     assert _needs(stage) == []
 
 
-def test_whoever_submits_again_does_not_wait_for_the_next_try(stage: Stage, repository: Repository, away: Path) -> None:
+def test_whoever_submits_again_does_not_wait_for_the_next_try(stage: Scene, repository: Repository, away: Path) -> None:
     stage.step_until(lambda: stage.repo().fetch_failures == 1)
     _fail(stage, 4)
     shutil.move(away, repository.path)
@@ -77,7 +78,7 @@ def test_whoever_submits_again_does_not_wait_for_the_next_try(stage: Stage, repo
 
 
 def test_a_try_that_was_noted_by_a_clock_ten_years_ahead_is_made_when_that_is_set_right(
-    stage: Stage, repository: Repository, away: Path
+    stage: Scene, repository: Repository, away: Path
 ) -> None:
     stage.clock.advance(10 * 365 * 86_400.0)
     stage.step_until(lambda: stage.repo().fetch_failures == 1)
@@ -86,7 +87,7 @@ def test_a_try_that_was_noted_by_a_clock_ten_years_ahead_is_made_when_that_is_se
     assert stage.finish() is ConvoyState.COMPLETE
 
 
-def test_a_repository_that_can_never_be_used_is_refused_at_once(stage: Stage, repository: Repository) -> None:
+def test_a_repository_that_can_never_be_used_is_refused_at_once(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(repository.spec(),))
     repository.git("branch", "-m", "main", "other")
     stage.step_until(lambda: stage.repo().state is RepoState.FAILED)
@@ -124,7 +125,7 @@ def _make_old(path: Path) -> None:
 
 
 def test_what_a_killed_git_had_begun_to_write_is_removed_and_what_a_living_one_writes_stays(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE

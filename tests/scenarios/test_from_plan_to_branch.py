@@ -6,11 +6,12 @@ from hivekeeper.commands.tasks import cancel_task, retry_task
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import queries
-from tests.scenarios.conftest import ME, Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME, Repository
 
 
 def test_tasks_land_one_commit_each_in_order_and_publish_to_a_branch_of_their_own(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     stage.submit(
         TaskSpec("A", "echo a > a", repo="app", title="Add a"),
@@ -28,7 +29,7 @@ def test_tasks_land_one_commit_each_in_order_and_publish_to_a_branch_of_their_ow
 
 
 def test_what_a_worker_commits_itself_and_what_it_leaves_uncommitted_both_land_in_one_commit(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     command = "echo 1 > one && git add one && git commit -qm one && echo 2 > two && rm README"
     stage.submit(TaskSpec("A", command, repo="app"), repos=(repository.spec(),))
@@ -37,7 +38,7 @@ def test_what_a_worker_commits_itself_and_what_it_leaves_uncommitted_both_land_i
     assert repository.git("rev-list", "--count", "main..hive/main") == "1"
 
 
-def test_exit_0_without_a_change_is_not_success(stage: Stage, repository: Repository) -> None:
+def test_exit_0_without_a_change_is_not_success(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "true", repo="app", attempts=2), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.FAILED
     task = stage.task("A")
@@ -46,7 +47,7 @@ def test_exit_0_without_a_change_is_not_success(stage: Stage, repository: Reposi
 
 
 def test_a_change_whose_gate_fails_never_reaches_the_branch_and_says_what_the_gate_said(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     verify = "if test -f bad; then echo bad is here; exit 3; fi"
     stage.submit(TaskSpec("A", "touch bad", repo="app", attempts=1), repos=(repository.spec(verify=verify),))
@@ -56,7 +57,7 @@ def test_a_change_whose_gate_fails_never_reaches_the_branch_and_says_what_the_ga
     assert repository.git("branch", "--list", "hive/main") == ""
 
 
-def test_the_gate_runs_on_the_merged_tree_not_on_the_workers_own(stage: Stage, repository: Repository) -> None:
+def test_the_gate_runs_on_the_merged_tree_not_on_the_workers_own(stage: Scene, repository: Repository) -> None:
     # Each passes alone; together they are too many.
     verify = "test $(ls part-* | wc -l) -lt 2"
     stage.submit(
@@ -70,7 +71,7 @@ def test_the_gate_runs_on_the_merged_tree_not_on_the_workers_own(stage: Stage, r
 
 
 def test_a_conflict_is_a_failed_attempt_and_the_next_attempt_starts_from_what_landed(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     stage.submit(
         TaskSpec("A", "echo a >> README", repo="app"),
@@ -85,14 +86,14 @@ def test_a_conflict_is_a_failed_attempt_and_the_next_attempt_starts_from_what_la
     assert [attempt.swarm for attempt in stage.attempts(second[0])] == [1, 2]
 
 
-def test_the_tasks_own_gate_runs_after_the_repositorys(stage: Stage, repository: Repository) -> None:
+def test_the_tasks_own_gate_runs_after_the_repositorys(stage: Scene, repository: Repository) -> None:
     task = TaskSpec("A", "touch a", repo="app", verify="test -f missing", attempts=1)
     stage.submit(task, repos=(repository.spec(verify="test -f README"),))
     assert stage.finish() is ConvoyState.FAILED
     assert "its gate did not pass" in stage.task("A").reason
 
 
-def test_a_persons_staged_modified_and_untracked_files_are_left_alone(stage: Stage, repository: Repository) -> None:
+def test_a_persons_staged_modified_and_untracked_files_are_left_alone(stage: Scene, repository: Repository) -> None:
     (repository.path / "README").write_text("my own words\n")
     (repository.path / "untracked").write_text("mine\n")
     (repository.path / "staged").write_text("mine\n")
@@ -105,7 +106,7 @@ def test_a_persons_staged_modified_and_untracked_files_are_left_alone(stage: Sta
 
 
 def test_what_cannot_be_published_waits_and_the_task_is_complete_all_the_same(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     repository.git("checkout", "--quiet", "-b", "hive/main")  # git refuses to move a branch that is checked out
     repository.commit({"mine": "x\n"}, "mine")
@@ -119,13 +120,13 @@ def test_what_cannot_be_published_waits_and_the_task_is_complete_all_the_same(
     assert repository.landed() == ["A"]
 
 
-def test_a_failed_command_says_its_exit_code_and_its_last_words(stage: Stage, repository: Repository) -> None:
+def test_a_failed_command_says_its_exit_code_and_its_last_words(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "echo no such luck; exit 7", repo="app", attempts=1), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.FAILED
     assert stage.task("A").reason == "the command ended with exit code 7, saying: no such luck"
 
 
-def test_what_a_failed_worker_left_is_kept_in_the_mirror(stage: Stage, repository: Repository) -> None:
+def test_what_a_failed_worker_left_is_kept_in_the_mirror(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "echo half > work; exit 1", repo="app", attempts=1), repos=(repository.spec(),))
     stage.finish()
     mirror = stage.hive.places.mirror("app")
@@ -135,7 +136,7 @@ def test_what_a_failed_worker_left_is_kept_in_the_mirror(stage: Stage, repositor
 
 
 def test_a_running_task_that_is_cancelled_leaves_no_process_and_never_runs_again(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     stage.submit(TaskSpec("A", "echo $$ > pid; sleep 300", repo="app"), repos=(repository.spec(),))
     pid_file = stage.hive.places.sandbox("work/A", 1) / "work" / "pid"
@@ -152,7 +153,7 @@ def test_a_running_task_that_is_cancelled_leaves_no_process_and_never_runs_again
     assert repository.git("--git-dir", str(mirror), "show", "refs/hive/attempts/work/A/1:pid") == pid
 
 
-def test_a_failed_task_is_tried_again_when_a_person_asks(stage: Stage, repository: Repository) -> None:
+def test_a_failed_task_is_tried_again_when_a_person_asks(stage: Scene, repository: Repository) -> None:
     flag = stage.root / "now-it-works"
     stage.submit(TaskSpec("A", f"test -f {flag} && touch a", repo="app", attempts=1), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.FAILED
@@ -164,7 +165,7 @@ def test_a_failed_task_is_tried_again_when_a_person_asks(stage: Stage, repositor
 
 
 def test_a_repository_that_cannot_be_fetched_fails_the_convoy_with_the_reason(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     spec = repository.spec()
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(spec,))
@@ -174,13 +175,13 @@ def test_a_repository_that_cannot_be_fetched_fails_the_convoy_with_the_reason(
     assert stage.task("A").state is TaskState.PENDING
 
 
-def test_outputs_are_collected_from_the_rooms_they_were_written_in(stage: Stage) -> None:
+def test_outputs_are_collected_from_the_rooms_they_were_written_in(stage: Scene) -> None:
     stage.submit(*(TaskSpec(f"t{number}", f": > t{number}.txt", outputs=(f"t{number}.txt",)) for number in range(24)))
     assert stage.finish() is ConvoyState.COMPLETE
     assert [len(stage.attempts(f"t{number}")) for number in range(24)] == [1] * 24
 
 
-def test_an_output_that_cannot_be_read_fails_its_own_attempt_and_holds_up_nobody(stage: Stage) -> None:
+def test_an_output_that_cannot_be_read_fails_its_own_attempt_and_holds_up_nobody(stage: Scene) -> None:
     too_long = "x" * 300  # a name that no file can have: looking at it is an error for everybody, root too
     stage.submit(TaskSpec("a", f"ln -s {too_long} out", outputs=("out",), attempts=1), TaskSpec("b", "true"))
     assert stage.finish() is ConvoyState.FAILED
@@ -188,7 +189,7 @@ def test_an_output_that_cannot_be_read_fails_its_own_attempt_and_holds_up_nobody
     assert stage.task("a").reason == "it ended with exit code 0 but out is a link, or lies behind one"
 
 
-def test_a_task_whose_namesake_landed_long_ago_is_not_taken_for_it(stage: Stage, repository: Repository) -> None:
+def test_a_task_whose_namesake_landed_long_ago_is_not_taken_for_it(stage: Scene, repository: Repository) -> None:
     # As another hive left it on the same branch, under the same names.
     repository.commit({"a": "old\n"}, "work: a\n\nHive-Task: A\nHive-Convoy: work\nHive-Attempt: 1")
     stage.submit(TaskSpec("A", "echo old > a; true", repo="app", attempts=1), repos=(repository.spec(),))
@@ -196,7 +197,7 @@ def test_a_task_whose_namesake_landed_long_ago_is_not_taken_for_it(stage: Stage,
     assert stage.states() == {"A": TaskState.FAILED}
 
 
-def test_a_mirror_whose_refs_were_packed_is_fetched_again(stage: Stage, repository: Repository) -> None:
+def test_a_mirror_whose_refs_were_packed_is_fetched_again(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE
     mirror = stage.hive.places.mirror("app")
@@ -205,7 +206,7 @@ def test_a_mirror_whose_refs_were_packed_is_fetched_again(stage: Stage, reposito
     assert stage.finish() is ConvoyState.COMPLETE
 
 
-def test_a_candidate_that_a_power_cut_took_is_made_and_verified_again(stage: Stage, repository: Repository) -> None:
+def test_a_candidate_that_a_power_cut_took_is_made_and_verified_again(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(verify="test -f a"),))
     stage.step_until(lambda: any(run.kind == "gate" and run.is_open for run in stage.gate_runs()))
     with stage.hive.ledger.read() as connection:

@@ -5,11 +5,12 @@ from hivekeeper.domain.merge import PRIORITY_MERGE
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import queries
-from tests.scenarios.conftest import ME, Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME, Repository
 
 
 def test_a_hotfix_lands_while_workers_work_and_tells_each_whether_it_must_rebase(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     go = stage.root.parent / "go"
     wait = f"while ! test -e '{go}'; do sleep 0.02; done"
@@ -37,14 +38,14 @@ def test_a_hotfix_lands_while_workers_work_and_tells_each_whether_it_must_rebase
     assert len(repository.landed()) == 3
 
 
-def _is_working(stage: Stage, task: str) -> bool:
+def _is_working(stage: Scene, task: str) -> bool:
     # What it does first has been done once its sandbox is not as it was.
     work = stage.hive.places.sandbox(f"work/{task}", 1) / "work"
     name, word = ("shared", "FIVE") if task == "TOUCHES" else ("other", "y")
     return (work / name).exists() and word in (work / name).read_text()
 
 
-def _list_told(stage: Stage, task: str) -> list[dict[str, object]]:
+def _list_told(stage: Scene, task: str) -> list[dict[str, object]]:
     with stage.hive.ledger.read() as connection:
         messages = queries.list_messages(connection, f"work/{task}", 1)
     return [message.get_body() for message in messages if message.kind == PRIORITY_MERGE]

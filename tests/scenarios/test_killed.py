@@ -10,7 +10,8 @@ from hivekeeper.commands.runs import kill_worker
 from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.domain.plan import Limits, TaskSpec
 from hivekeeper.domain.states import RunState, TaskState
-from tests.scenarios.conftest import ME, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME
 
 TWICE = "test $(wc -l < {id}) -gt 1 ||"  # it goes well when it is tried again
 ENDS = {
@@ -27,7 +28,7 @@ ENDS = {
 
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_what_somebody_else_killed_is_unknown_and_what_ended_otherwise_is_tried_again(
-    stage: Stage, *, idempotent: bool
+    stage: Scene, *, idempotent: bool
 ) -> None:
     limits = Limits(wall_s=0.5, grace_s=0.1)
     tasks = [
@@ -49,19 +50,19 @@ def test_what_somebody_else_killed_is_unknown_and_what_ended_otherwise_is_tried_
             assert stage.task(name).reason.removesuffix(", saying: Killed") == words
 
 
-def begin(stage: Stage) -> int:
+def begin(stage: Scene) -> int:
     """Have a command run for long; tell its process, whatever its number is inside the sandbox."""
     stage.submit(TaskSpec("A", "echo x >> effect; exec sleep 60", attempts=2))
     stage.step_until(lambda: bool(find_sleeper(stage)) and stage.runs("A")[0].state is RunState.RUNNING)
     return find_sleeper(stage)[0]
 
 
-def find_sleeper(stage: Stage) -> list[int]:
+def find_sleeper(stage: Scene) -> list[int]:
     pids = stage.list_processes("work/A.1.agent")
     return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
 
 
-def test_a_command_that_the_kernel_killed_waits_for_a_person(stage: Stage) -> None:
+def test_a_command_that_the_kernel_killed_waits_for_a_person(stage: Scene) -> None:
     pid = begin(stage)
     os.kill(pid, signal.SIGKILL)
     stage.step_until(lambda: stage.task("A").state is not TaskState.IN_PROGRESS)
@@ -69,7 +70,7 @@ def test_a_command_that_the_kernel_killed_waits_for_a_person(stage: Stage) -> No
     assert (stage.root / "effect").read_text() == "x\n"
 
 
-def test_a_command_that_a_person_killed_waits_for_them_and_one_they_cancelled_is_cancelled(stage: Stage) -> None:
+def test_a_command_that_a_person_killed_waits_for_them_and_one_they_cancelled_is_cancelled(stage: Scene) -> None:
     begin(stage)
     with stage.hive.ledger.write(ME) as tx:
         assert kill_worker(tx, stage.attempts("A")[0])
@@ -80,7 +81,7 @@ def test_a_command_that_a_person_killed_waits_for_them_and_one_they_cancelled_is
     stage.step_until(lambda: stage.task("A").state is TaskState.CANCELLED)
 
 
-def test_a_command_that_is_cancelled_while_it_runs_is_cancelled_and_not_unknown(stage: Stage) -> None:
+def test_a_command_that_is_cancelled_while_it_runs_is_cancelled_and_not_unknown(stage: Scene) -> None:
     begin(stage)
     with stage.hive.ledger.write(ME) as tx:
         assert cancel_task(tx, stage.task("A"))

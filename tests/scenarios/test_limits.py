@@ -17,7 +17,8 @@ from hivekeeper.store import queries
 from hivekeeper.views.runners import show_costs
 from hivekeeper.views.status import show_status
 from hivekeeper.views.tasks import show_why
-from tests.scenarios.conftest import ME, Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME, Repository
 
 THREAD = '{"type":"thread.started","thread_id":"t-1"}'
 HOUR = 3600.0
@@ -50,7 +51,7 @@ WORK = f"echo $HIVE_TASK > $HIVE_TASK.txt; {done()}"
 
 
 @pytest.fixture
-def hire(stage: Stage) -> Callable[..., None]:
+def hire(stage: Scene) -> Callable[..., None]:
     def hiring(day: Cap | None = None, resolver: str | None = None, **programs: str) -> None:
         runners = {
             name: Runner(
@@ -73,27 +74,27 @@ def prompt(name: str, runner: str | tuple[str, ...] = "agent", **more: object) -
     return TaskSpec(name, repo="app", prompt="Do it.", runner=runner, **more)  # type: ignore[arg-type]
 
 
-def is_parked(stage: Stage, name: str) -> Callable[[], bool]:
+def is_parked(stage: Scene, name: str) -> Callable[[], bool]:
     return lambda: bool(stage.attempts(name)) and stage.attempts(name)[-1].state is AttemptState.PARKED
 
 
-def holds(stage: Stage) -> list[HoldRow]:
+def holds(stage: Scene) -> list[HoldRow]:
     with stage.hive.ledger.read() as connection:
         return [hold for hold in queries.list_holds(connection) if hold.holds(stage.clock.now())]
 
 
-def agents(stage: Stage, name: str, attempt: int = 1) -> list[RunRow]:
+def agents(stage: Scene, name: str, attempt: int = 1) -> list[RunRow]:
     return [run for run in stage.runs(name, attempt) if run.kind == "agent"]
 
 
-def rest(stage: Stage, passes: int = 5) -> None:
+def rest(stage: Scene, passes: int = 5) -> None:
     for _ in range(passes):
         assert stage.keeper is not None
         stage.keeper.step()
 
 
 def test_a_limit_parks_until_the_moment_it_tells_and_the_session_goes_on_in_its_room(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=play(f"echo half > $HIVE_TASK.txt; {failing(LIMITED)}", f"grep -q half $HIVE_TASK.txt && {WORK}"))
     stage.submit(prompt("A"), prompt("B"), TaskSpec("shell", "true"), repos=(repository.spec(),))
@@ -122,7 +123,7 @@ def test_a_limit_parks_until_the_moment_it_tells_and_the_session_goes_on_in_its_
 
 
 def test_without_a_moment_the_wait_doubles_with_every_limit_in_a_row_and_ends_with_success(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=play(*[failing("429 Too Many Requests")] * 3, WORK))
     stage.submit(prompt("A"), repos=(repository.spec(),))
@@ -140,7 +141,7 @@ def test_without_a_moment_the_wait_doubles_with_every_limit_in_a_row_and_ends_wi
 
 
 def test_the_next_runner_goes_on_in_the_same_room_and_is_told_what_was_done(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     told = repository.path.parent / "told"
     hire(agent=f"echo half > A.txt; {failing(LIMITED)}", other=f"cat > {told}.$HIVE_TASK; grep -q half A.txt && {WORK}")
@@ -157,7 +158,7 @@ def test_the_next_runner_goes_on_in_the_same_room_and_is_told_what_was_done(
 
 
 def test_a_long_conversation_is_followed_by_fresh_ones_but_not_for_ever(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=failing("maximum context length is 128000 tokens"))
     stage.submit(prompt("A", attempts=1), repos=(repository.spec(),))
@@ -168,7 +169,7 @@ def test_a_long_conversation_is_followed_by_fresh_ones_but_not_for_ever(
 
 
 def test_a_failing_service_is_tried_again_later_and_given_up_in_the_end(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=failing("503 service unavailable"))
     stage.submit(prompt("A", attempts=1), TaskSpec("shell", "true"), repos=(repository.spec(),))
@@ -182,7 +183,7 @@ def test_a_failing_service_is_tried_again_later_and_given_up_in_the_end(
 
 
 def test_who_is_not_signed_in_waits_for_a_person_and_says_so_first(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=play(failing("401 Unauthorized"), WORK))
     stage.submit(prompt("A"), TaskSpec("bad", "false", attempts=1), repos=(repository.spec(),))
@@ -201,7 +202,7 @@ def test_who_is_not_signed_in_waits_for_a_person_and_says_so_first(
 
 
 def test_a_parked_task_that_is_cancelled_is_kept_and_over(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=f"echo half > A.txt; {failing(LIMITED)}")
     stage.submit(prompt("A"), repos=(repository.spec(),))
@@ -214,7 +215,7 @@ def test_a_parked_task_that_is_cancelled_is_kept_and_over(
 
 
 def test_a_parked_task_is_found_by_the_next_keeper(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=play(failing(LIMITED), WORK))
     stage.submit(prompt("A"), repos=(repository.spec(),))
@@ -228,7 +229,7 @@ def test_a_parked_task_is_found_by_the_next_keeper(
 
 
 def test_over_its_own_its_convoys_or_the_days_budget_nothing_begins(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(Cap(tokens=250), agent=WORK)
     stage.submit(*(prompt(name) for name in "ABCD"), repos=(repository.spec(),))
@@ -247,7 +248,7 @@ def test_over_its_own_its_convoys_or_the_days_budget_nothing_begins(
 
 
 def test_what_may_be_spent_is_raised_by_a_person_and_sums_agree_however_they_are_made(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=WORK)
     stage.submit(prompt("A"), prompt("B", agent="bee"), repos=(repository.spec(),))
@@ -271,7 +272,7 @@ def test_what_may_be_spent_is_raised_by_a_person_and_sums_agree_however_they_are
 
 
 def test_a_hive_with_nothing_to_do_starts_nothing_in_ten_minutes(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=WORK)
     stage.submit(prompt("A"), repos=(repository.spec(),))
@@ -286,7 +287,7 @@ def test_a_hive_with_nothing_to_do_starts_nothing_in_ten_minutes(
 
 
 def test_a_conflict_goes_to_the_resolver_only_within_the_budget(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     answer: dict[str, object] = {"type": "agent_message", "text": json.dumps({"settled": True, "why": "both"})}
     ended: dict[str, object] = {"type": "turn.completed", "usage": {"input_tokens": 5, "output_tokens": 5}}
@@ -312,7 +313,7 @@ def test_a_conflict_goes_to_the_resolver_only_within_the_budget(
 
 
 def test_what_a_session_was_told_and_had_no_time_to_hear_the_fresh_one_after_it_is_told(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     go, told = repository.path.parent / "go", repository.path.parent / "told"
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
@@ -331,7 +332,7 @@ def test_what_a_session_was_told_and_had_no_time_to_hear_the_fresh_one_after_it_
 
 
 def test_a_program_that_tells_totals_of_its_whole_conversation_is_counted_once(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     first = said(
         {"type": "turn.completed", "usage": {"input_tokens": 100, "output_tokens": 10}},
@@ -349,7 +350,7 @@ def test_a_program_that_tells_totals_of_its_whole_conversation_is_counted_once(
 
 
 def test_a_runner_that_hive_toml_has_no_more_is_passed_over(
-    stage: Stage, repository: Repository, hire: Callable[..., None]
+    stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=WORK)
     stage.submit(prompt("A", ("gone", "agent")), prompt("B", "gone", attempts=1), repos=(repository.spec(),))

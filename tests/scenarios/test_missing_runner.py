@@ -7,10 +7,11 @@ from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import queries
 from hivekeeper.views.status import show_status
-from tests.scenarios.conftest import ME, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME
 
 
-def _name_runner(stage: Stage, command: Path) -> None:
+def _name_runner(stage: Scene, command: Path) -> None:
     """Have the running keeper take up a runner of this command."""
     keeper = stage.keeper or stage.take()
     with (stage.root / "hive.toml").open("a") as file:
@@ -21,7 +22,7 @@ def _name_runner(stage: Stage, command: Path) -> None:
 
 
 def test_a_runner_that_cannot_be_started_is_held_with_what_to_write_and_no_attempt_fails(
-    stage: Stage, tmp_path: Path
+    stage: Scene, tmp_path: Path
 ) -> None:
     program = tmp_path / "agent"
     _name_runner(stage, program)
@@ -47,7 +48,7 @@ def test_a_runner_that_cannot_be_started_is_held_with_what_to_write_and_no_attem
     assert (stage.root / "heard").read_text().startswith("Do it.")
 
 
-def test_settings_that_cannot_be_used_change_nothing_and_are_told(stage: Stage) -> None:
+def test_settings_that_cannot_be_used_change_nothing_and_are_told(stage: Scene) -> None:
     keeper = stage.take()
     before = keeper.hive.settings
     (stage.root / "hive.toml").write_text("[hive]\nworkers = 'many'\n")

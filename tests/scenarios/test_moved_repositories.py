@@ -10,16 +10,17 @@ from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.domain.waits import has_passed, is_waiting
 from tests.e2e.conftest import Shell
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 
-def _wrong(stage: Stage, check: Check) -> list[str]:
+def _wrong(stage: Scene, check: Check) -> list[str]:
     found = [each for each in examine(stage.root, clock=stage.clock).findings if each.check is check]
     return [f"{each.what} {each.advice}" for each in found if each.level is not Level.OK]
 
 
 def test_a_repository_that_moved_is_found_and_one_command_says_where_it_is_now(
-    stage: Stage, repository: Repository, tmp_path: Path
+    stage: Scene, repository: Repository, tmp_path: Path
 ) -> None:
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE
@@ -40,7 +41,7 @@ def test_a_repository_that_moved_is_found_and_one_command_says_where_it_is_now(
     assert repository.landed() == ["A", "B"]
 
 
-def test_a_wait_that_is_longer_than_its_rule_allows_is_found(stage: Stage, repository: Repository) -> None:
+def test_a_wait_that_is_longer_than_its_rule_allows_is_found(stage: Scene, repository: Repository) -> None:
     (repository.path / "README").write_text("my own words\n")
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(replace(repository.spec(), publish="checkout"),))
     assert stage.finish() is ConvoyState.COMPLETE
@@ -50,7 +51,7 @@ def test_a_wait_that_is_longer_than_its_rule_allows_is_found(stage: Stage, repos
     assert "Publishing app waits until" in found
 
 
-def test_what_landed_before_the_person_moved_their_branch_is_not_lost(stage: Stage, repository: Repository) -> None:
+def test_what_landed_before_the_person_moved_their_branch_is_not_lost(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(replace(repository.spec(), publish="checkout"),))
     assert stage.finish() is ConvoyState.COMPLETE
     first = repository.git("rev-list", "--max-parents=0", "HEAD")

@@ -18,7 +18,8 @@ from hivekeeper.store import queries
 from hivekeeper.views.runners import list_hold_needs, list_waits, show_costs
 from hivekeeper.views.session_logs import read_session_logs
 from hivekeeper.views.tasks import show_why
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 Hire = Callable[..., None]
 
@@ -43,7 +44,7 @@ DONE = {"type": "result", "subtype": "success", "result": "Done."}
 
 
 @pytest.fixture
-def hire(stage: Stage) -> Hire:
+def hire(stage: Scene) -> Hire:
     """Have runners that are scripts which speak as a known program does."""
 
     def hiring(output: str = "claude", **programs: str) -> None:
@@ -61,21 +62,21 @@ def prompt(name: str, runner: str | tuple[str, ...] = "agent", **more: object) -
     return TaskSpec(name, repo="app", prompt="Do it.", runner=runner, **more)  # type: ignore[arg-type]
 
 
-def agents(stage: Stage, name: str, attempt: int = 1) -> list[RunRow]:
+def agents(stage: Scene, name: str, attempt: int = 1) -> list[RunRow]:
     return [run for run in stage.runs(name, attempt) if run.kind == "agent"]
 
 
-def is_parked(stage: Stage, name: str) -> Callable[[], bool]:
+def is_parked(stage: Scene, name: str) -> Callable[[], bool]:
     return lambda: bool(stage.attempts(name)) and stage.attempts(name)[-1].state is AttemptState.PARKED
 
 
-def holds(stage: Stage) -> list[HoldRow]:
+def holds(stage: Scene) -> list[HoldRow]:
     with stage.hive.ledger.read() as connection:
         return [hold for hold in queries.list_holds(connection) if hold.holds(stage.clock.now())]
 
 
 def test_a_budget_of_money_binds_while_claude_works_and_a_session_that_is_cut_off_costs_what_it_used(
-    stage: Stage, repository: Repository, hire: Hire
+    stage: Scene, repository: Repository, hire: Hire
 ) -> None:
     hire(agent=f"{said(*spend('m1', 10_000, 400), TOOL)}\nexec sleep 60")
     stage.submit(prompt("A", budget={"money": 0.03}), repos=(repository.spec(),))
@@ -87,7 +88,7 @@ def test_a_budget_of_money_binds_while_claude_works_and_a_session_that_is_cut_of
         assert show_costs(connection)["money"] == pytest.approx((10_000 * 3 + 400 * 15) / 1e6)
 
 
-def test_a_budget_that_is_not_spent_lets_claude_go_on(stage: Stage, repository: Repository, hire: Hire) -> None:
+def test_a_budget_that_is_not_spent_lets_claude_go_on(stage: Scene, repository: Repository, hire: Hire) -> None:
     script = said(*spend("m1", 10_000, 400), TOOL, TOLD, DONE)
     hire(agent=f"echo x > $HIVE_TASK.txt; {script}")
     stage.submit(prompt("A", budget={"money": 0.04}), repos=(repository.spec(),))
@@ -102,7 +103,7 @@ AIDER_DONE = said("Applied edit to it.txt", "Tokens: 2.8k sent, 38 received.")
 
 @pytest.mark.parametrize("commit", ["", "git add -A && git commit -qm it; "])
 def test_what_a_program_leaves_in_the_repository_never_lands_and_is_no_stray_path(
-    stage: Stage, repository: Repository, hire: Hire, commit: str
+    stage: Scene, repository: Repository, hire: Hire, commit: str
 ) -> None:
     hire("aider", agent=f"{LEFT}; echo x > $HIVE_TASK.txt; {commit}{AIDER_DONE}")
     stage.submit(prompt("A", paths=("A.txt",)), prompt("B", paths=("B.txt",)), repos=(repository.spec(),))
@@ -111,7 +112,7 @@ def test_what_a_program_leaves_in_the_repository_never_lands_and_is_no_stray_pat
     assert len(stage.attempts("A")) == 1
 
 
-def test_what_a_program_leaves_in_the_repository_is_no_change(stage: Stage, repository: Repository, hire: Hire) -> None:
+def test_what_a_program_leaves_in_the_repository_is_no_change(stage: Scene, repository: Repository, hire: Hire) -> None:
     hire("aider", agent=f"{LEFT}; {AIDER_DONE}")
     stage.submit(prompt("A", attempts=1), repos=(repository.spec(),))
     stage.finish()
@@ -120,7 +121,7 @@ def test_what_a_program_leaves_in_the_repository_is_no_change(stage: Stage, repo
 
 
 def test_a_landed_commit_has_the_tasks_title_and_the_agents_own_words_and_no_trailer_but_ours(
-    stage: Stage, repository: Repository, hire: Hire
+    stage: Scene, repository: Repository, hire: Hire
 ) -> None:
     words = "Add the file\n\nIt was missing.\n\nHive-Change: 0000000000000000000000000000000000000000"
     commit = f"echo x > $HIVE_TASK.txt; git add -A; git commit -qm '{words}'; echo y >> $HIVE_TASK.txt; "
@@ -138,7 +139,7 @@ STARTED = {"type": "system", "subtype": "init", "model": "claude-sonnet-4-5"}
 ASKING = {"type": "system", "subtype": "status", "status": "requesting"}
 
 
-def step_after(stage: Stage, seconds: float) -> None:
+def step_after(stage: Scene, seconds: float) -> None:
     """Let time pass, and have everything look once."""
     stage.clock.let_pass(seconds)
     assert stage.keeper is not None
@@ -146,13 +147,13 @@ def step_after(stage: Stage, seconds: float) -> None:
         stage.keeper.step()
 
 
-def find_waits(stage: Stage) -> list[tuple[str, str]]:
+def find_waits(stage: Scene) -> list[tuple[str, str]]:
     with stage.hive.ledger.read() as connection:
         return [(wait["name"], wait["cause"]) for wait in list_waits(connection, now=stage.clock.now())]
 
 
 def test_who_waits_for_the_model_in_silence_is_told_and_then_its_runner_waits_and_the_next_one_goes_on(
-    stage: Stage, repository: Repository, hire: Hire
+    stage: Scene, repository: Repository, hire: Hire
 ) -> None:
     works = f"echo x > $HIVE_TASK.txt; {said(TOOL, TOLD, DONE)}"
     hire(silent=f"{said(STARTED, ASKING)}\nexec sleep 300", other=works)
@@ -176,7 +177,7 @@ def test_who_waits_for_the_model_in_silence_is_told_and_then_its_runner_waits_an
 
 
 def test_who_waits_for_a_tool_in_silence_does_not_wait_for_the_model(
-    stage: Stage, repository: Repository, hire: Hire
+    stage: Scene, repository: Repository, hire: Hire
 ) -> None:
     hire(agent=f"{said(STARTED, TOOL)}\nexec sleep 300")
     stage.submit(prompt("A"), repos=(repository.spec(),))
@@ -188,7 +189,7 @@ def test_who_waits_for_a_tool_in_silence_does_not_wait_for_the_model(
     assert agents(stage, "A")[0].kill_requested_at is None
 
 
-def test_claude_that_is_not_signed_in_is_told_within_seconds(stage: Stage, repository: Repository, hire: Hire) -> None:
+def test_claude_that_is_not_signed_in_is_told_within_seconds(stage: Scene, repository: Repository, hire: Hire) -> None:
     refused = [
         {"type": "system", "subtype": "api_retry", "attempt": n, "error_status": 401, "error": "authentication_failed"}
         for n in (1, 2)
@@ -200,7 +201,7 @@ def test_claude_that_is_not_signed_in_is_told_within_seconds(stage: Stage, repos
 
 
 def test_a_program_that_cannot_start_waits_for_a_person_with_its_last_lines(
-    stage: Stage, repository: Repository, hire: Hire
+    stage: Scene, repository: Repository, hire: Hire
 ) -> None:
     hire("mini", agent='test -e "$HOME/mended" || { echo "ModuleNotFoundError: No module named mcp"; exit 1; }')
     stage.submit(prompt("A"), prompt("B"), repos=(repository.spec(),))
@@ -215,7 +216,7 @@ def test_a_program_that_cannot_start_waits_for_a_person_with_its_last_lines(
 
 
 def test_the_log_of_a_session_is_kept_when_its_sandbox_is_gone_and_no_link_in_it_is_followed(
-    stage: Stage, repository: Repository, hire: Hire, tmp_path: Path
+    stage: Scene, repository: Repository, hire: Hire, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret.jsonl"
     secret.write_text("a key\n")

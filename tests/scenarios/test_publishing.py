@@ -24,7 +24,8 @@ from hivekeeper.views.status import list_needs
 from tests.budget import sample
 from tests.needs import need_strace
 from tests.property.budget import MEMORY
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 ODD = os.fsdecode(b"odd \xff\n'name")
 # Every change there is; a text is a file, a link is one, nothing is a removal.
@@ -456,7 +457,7 @@ def test_what_a_person_changed_after_the_branch_had_moved_is_a_change_to_the_new
     desk.assert_free()
 
 
-def test_what_landed_comes_in_the_way_the_plan_says(stage: Stage, repository: Repository, tmp_path: Path) -> None:
+def test_what_landed_comes_in_the_way_the_plan_says(stage: Scene, repository: Repository, tmp_path: Path) -> None:
     remote = tmp_path / "remote.git"
     repository.git("clone", "--quiet", "--bare", str(repository.path), str(remote))
     (repository.path / "untracked").write_text("mine\n")
@@ -478,7 +479,7 @@ def test_what_landed_comes_in_the_way_the_plan_says(stage: Stage, repository: Re
 
 
 def test_what_a_check_out_does_not_take_waits_longer_each_time_and_comes_once_it_is_clean(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     (repository.path / "README").write_text("my own words\n")
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(replace(repository.spec(), publish="checkout"),))
@@ -501,7 +502,7 @@ def test_what_a_check_out_does_not_take_waits_longer_each_time_and_comes_once_it
     assert repository.git("rev-parse", "HEAD") == stage.repo().published
 
 
-def _refuse_first(stage: Stage, repository: Repository) -> None:
+def _refuse_first(stage: Scene, repository: Repository) -> None:
     """Have something land that a check-out does not take."""
     (repository.path / "README").write_text("my own words\n")
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(replace(repository.spec(), publish="checkout"),))
@@ -516,7 +517,7 @@ def _switch(repository: Repository) -> None:
 
 @pytest.mark.parametrize("cause", ["modified", "elsewhere", "locked", "gone"])
 def test_a_check_out_that_can_take_it_again_is_tried_within_seconds(
-    stage: Stage, repository: Repository, tmp_path: Path, cause: str
+    stage: Scene, repository: Repository, tmp_path: Path, cause: str
 ) -> None:
     lock, elsewhere = repository.path / ".git" / "index.lock", tmp_path / "elsewhere"
     make: dict[str, Callable[[], object]] = {
@@ -548,7 +549,7 @@ def test_a_check_out_that_can_take_it_again_is_tried_within_seconds(
 
 
 def test_a_refusal_noted_by_a_clock_ten_years_ahead_is_tried_when_that_is_set_right(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     _refuse_first(stage, repository)
     for jump_s in (10 * 365 * 86_400.0, -10 * 365 * 86_400.0):
@@ -560,7 +561,7 @@ def test_a_refusal_noted_by_a_clock_ten_years_ahead_is_tried_when_that_is_set_ri
 
 
 def test_after_a_person_moved_their_branch_nothing_waits_and_nothing_replaced_is_to_be_merged(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     _refuse_first(stage, repository)
     repository.git("checkout", "--", "README")
@@ -576,7 +577,7 @@ def test_after_a_person_moved_their_branch_nothing_waits_and_nothing_replaced_is
 
 
 def test_what_somebody_put_on_the_branch_of_the_hive_can_be_kept_by_what_is_advised(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     repository.git("branch", "hive/main")
     repository.git("switch", "--quiet", "hive/main")
@@ -594,7 +595,7 @@ def test_what_somebody_put_on_the_branch_of_the_hive_can_be_kept_by_what_is_advi
     assert repository.landed() == ["A"]
 
 
-def test_a_check_out_whose_run_was_killed_midway_is_mended_at_once(stage: Stage, repository: Repository) -> None:
+def test_a_check_out_whose_run_was_killed_midway_is_mended_at_once(stage: Scene, repository: Repository) -> None:
     begun, go = stage.root / "begun", stage.root / "go"
     wait = f"touch '{begun}'; until test -e '{go}'; do sleep 0.02; done; cat"
     repository.git("config", "filter.slow.clean", wait)

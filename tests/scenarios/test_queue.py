@@ -21,12 +21,13 @@ from hivekeeper.domain.states import MergeState, RepoState, TaskState
 from hivekeeper.hive import open_hive
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_events
-from tests.scenarios.conftest import ME, Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME, Repository
 
 LONGEST_S = 100.0
 
 
-class Line(Stage):
+class Line(Scene):
     """A hive with one repository, whose branches are handed to the queue by hand."""
 
     def __init__(self, root: Path, settings: str = "") -> None:

@@ -18,7 +18,8 @@ from hivekeeper.git.orders import CLEAN_ENVIRONMENT, REPLACED, fetch_repository
 from hivekeeper.store import queries
 from hivekeeper.testing.history import check_history, read_history
 from tests.budget import sample
-from tests.scenarios.conftest import ME, Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME, Repository
 
 GATE = "! grep -rqx broken ."
 # Each builds on the one before it, in the very next line.
@@ -28,7 +29,7 @@ CHAIN = (TaskSpec("A", "echo a >> list", repo="app"), TaskSpec("B", "echo b >> l
 class Shared:
     """A person's branch that others move too, in the way it is published to."""
 
-    def __init__(self, stage: Stage, person: Repository, publish: str) -> None:
+    def __init__(self, stage: Scene, person: Repository, publish: str) -> None:
         self.stage, self.person, self.publish = stage, person, publish
         self.path = person.path
         self.refuses = person.path / ".git" / "MERGE_HEAD"
@@ -104,12 +105,12 @@ class Shared:
 
 
 @pytest.fixture(params=["push", "checkout"])
-def shared(request: pytest.FixtureRequest, stage: Stage, repository: Repository) -> Shared:
+def shared(request: pytest.FixtureRequest, stage: Scene, repository: Repository) -> Shared:
     return Shared(stage, repository, request.param)
 
 
 @pytest.fixture
-def pushed(stage: Stage, repository: Repository) -> Shared:
+def pushed(stage: Scene, repository: Repository) -> Shared:
     return Shared(stage, repository, "push")
 
 
@@ -256,7 +257,7 @@ def test_a_keeper_that_is_followed_after_every_step_comes_to_the_same_end(pushed
     pushed.assert_true()
 
 
-def test_a_branch_of_the_hives_own_stays_as_it_is(stage: Stage, repository: Repository) -> None:
+def test_a_branch_of_the_hives_own_stays_as_it_is(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE
     landed = stage.repo().integration

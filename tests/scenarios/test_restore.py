@@ -15,21 +15,22 @@ import pytest
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.git.restore import new_directory, unpack_rest
-from tests.scenarios.conftest import Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import Repository
 
 
-def _hive(stage: Stage, *arguments: str, code: int = 0, before: tuple[str, ...] = ()) -> str:
+def _hive(stage: Scene, *arguments: str, code: int = 0, before: tuple[str, ...] = ()) -> str:
     argv = (*before, sys.executable, "-m", "hivekeeper", "task", "restore", *arguments)
     done = subprocess.run(argv, cwd=stage.root, capture_output=True, text=True, check=False)
     assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
 
-def _json(stage: Stage, *arguments: str) -> Any:  # noqa: ANN401 - whatever the command prints
+def _json(stage: Scene, *arguments: str) -> Any:  # noqa: ANN401 - whatever the command prints
     return json.loads(_hive(stage, *arguments, "--json"))
 
 
-def _fail_twice(stage: Stage, repository: Repository) -> None:
+def _fail_twice(stage: Scene, repository: Repository) -> None:
     """Two attempts fail; the second, which is the successor of the first, goes on from what that left."""
     repository.commit({".gitignore": "ignored\n"}, "ignore")
     command = "echo $HIVE_ATTEMPT > made.$HIVE_ATTEMPT; echo $HIVE_ATTEMPT > ignored; exit 1"
@@ -38,7 +39,7 @@ def _fail_twice(stage: Stage, repository: Repository) -> None:
 
 
 def test_what_is_kept_is_listed_newest_first_with_what_changed_where_it_began(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     _fail_twice(stage, repository)
     rows = _json(stage, "A", "--list")
@@ -60,7 +61,7 @@ def test_what_is_kept_is_listed_newest_first_with_what_changed_where_it_began(
 
 
 def test_the_newest_comes_back_beside_where_the_person_stands_and_an_older_one_by_its_number(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     _fail_twice(stage, repository)
     said = _hive(stage, "A")
@@ -83,7 +84,7 @@ def test_the_newest_comes_back_beside_where_the_person_stands_and_an_older_one_b
     ]
 
 
-def test_the_command_that_shows_the_change_works_as_it_is_printed(stage: Stage, repository: Repository) -> None:
+def test_the_command_that_shows_the_change_works_as_it_is_printed(stage: Scene, repository: Repository) -> None:
     _fail_twice(stage, repository)
     look = _hive(stage, "A").splitlines()[-1].partition("To see how: ")[2]
     shown = subprocess.run(("sh", "-c", look), cwd="/", capture_output=True, text=True, check=True).stdout
@@ -93,7 +94,7 @@ def test_the_command_that_shows_the_change_works_as_it_is_printed(stage: Stage, 
 
 
 def test_a_directory_that_is_not_empty_a_file_and_the_hives_own_place_are_refused(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     _fail_twice(stage, repository)
     (stage.root / "A.2").mkdir()
@@ -109,7 +110,7 @@ def test_a_directory_that_is_not_empty_a_file_and_the_hives_own_place_are_refuse
     assert (stage.root / "empty" / "made.2").exists()
 
 
-def test_where_nothing_is_kept_the_answer_says_why(stage: Stage, repository: Repository) -> None:
+def test_where_nothing_is_kept_the_answer_says_why(stage: Scene, repository: Repository) -> None:
     stage.submit(
         TaskSpec("never", "true", repo="app", after=("plain",)),
         TaskSpec("plain", "exit 1", attempts=1),
@@ -127,7 +128,7 @@ def test_where_nothing_is_kept_the_answer_says_why(stage: Stage, repository: Rep
     assert "There is no task 'B'" in _hive(stage, "B", code=2)
 
 
-def test_outputs_of_a_failed_attempt_without_a_repository_come_back_and_missing_ones_are_named(stage: Stage) -> None:
+def test_outputs_of_a_failed_attempt_without_a_repository_come_back_and_missing_ones_are_named(stage: Scene) -> None:
     command = "mkdir out; echo half > out/one; exit 1"
     stage.submit(TaskSpec("A", command, outputs=("out/one", "out/two"), attempts=1))
     assert stage.finish() is ConvoyState.FAILED
@@ -138,7 +139,7 @@ def test_outputs_of_a_failed_attempt_without_a_repository_come_back_and_missing_
 
 
 def test_a_hive_that_cannot_be_written_is_read_and_left_as_it_is_also_under_a_keeper(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     bwrap = shutil.which("bwrap")
     assert bwrap is not None
@@ -159,7 +160,7 @@ def _photograph(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in files}
 
 
-def test_interrupted_in_the_middle_it_can_be_typed_again(stage: Stage, repository: Repository) -> None:
+def test_interrupted_in_the_middle_it_can_be_typed_again(stage: Scene, repository: Repository) -> None:
     _fail_twice(stage, repository)
     left = stage.root / "A.2.hive-new"
     left.mkdir()
@@ -187,7 +188,7 @@ def _member(
 
 
 def test_nothing_of_a_tar_is_written_outside_or_through_a_link(
-    stage: Stage, repository: Repository, tmp_path: Path
+    stage: Scene, repository: Repository, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

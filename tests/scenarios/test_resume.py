@@ -14,7 +14,7 @@ from hivekeeper.domain.states import ConvoyState, RunState, TaskState
 from hivekeeper.hive import open_hive
 from hivekeeper.places import Places
 from hivekeeper.store import queries
-from tests.scenarios.conftest import Stage
+from tests.scenarios.conftest import Scene
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "coordinator.py"
 
@@ -61,7 +61,7 @@ def test_the_page_of_python_in_the_docs_survives_kill_9_of_its_coordinator(tmp_p
         process.stdout.close()
 
 
-def test_a_run_that_ended_while_no_keeper_lived_is_found_with_its_true_end(stage: Stage) -> None:
+def test_a_run_that_ended_while_no_keeper_lived_is_found_with_its_true_end(stage: Scene) -> None:
     stage.submit(TaskSpec("A", "echo began >> marks; while ! test -f go; do sleep 0.02; done; date +%s.%N > ended"))
     stage.step_until((stage.root / "marks").exists)
     assert stage.keeper is not None
@@ -78,7 +78,7 @@ def test_a_run_that_ended_while_no_keeper_lived_is_found_with_its_true_end(stage
     assert time.time() - to_seconds(task.completed_at) > 1.0
 
 
-def test_a_living_run_is_adopted_and_not_started_again(stage: Stage) -> None:
+def test_a_living_run_is_adopted_and_not_started_again(stage: Scene) -> None:
     stage.submit(TaskSpec("A", "echo $$ >> marks; while ! test -f go; do sleep 0.02; done"))
     stage.step_until((stage.root / "marks").exists)
     stage.step_until(lambda: stage.runs("A")[0].state is RunState.RUNNING)
@@ -93,7 +93,7 @@ def test_a_living_run_is_adopted_and_not_started_again(stage: Stage) -> None:
     assert len(stage.attempts("A")) == 1
 
 
-def test_a_run_that_was_lost_is_unknown_and_waits_for_a_person(stage: Stage) -> None:
+def test_a_run_that_was_lost_is_unknown_and_waits_for_a_person(stage: Scene) -> None:
     stage.submit(TaskSpec("A", "echo x >> marks; sleep 300"), TaskSpec("B", "true", after=("A",)))
     stage.step_until(lambda: stage.task("A").state is TaskState.IN_PROGRESS and (stage.root / "marks").exists())
     stage.step_until(lambda: stage.runs("A")[0].state is RunState.RUNNING)
@@ -106,7 +106,7 @@ def test_a_run_that_was_lost_is_unknown_and_waits_for_a_person(stage: Stage) -> 
     assert (stage.root / "marks").read_text() == "x\n"
 
 
-def test_a_lost_run_of_an_idempotent_task_is_repeated(stage: Stage) -> None:
+def test_a_lost_run_of_an_idempotent_task_is_repeated(stage: Scene) -> None:
     stage.submit(TaskSpec("A", "echo x >> marks; test $(wc -l < marks) -gt 1 || sleep 300", idempotent=True))
     stage.step_until(lambda: bool(stage.runs("A")) and stage.runs("A")[0].state is RunState.RUNNING)
     stage.step_until((stage.root / "marks").exists)
@@ -117,7 +117,7 @@ def test_a_lost_run_of_an_idempotent_task_is_repeated(stage: Stage) -> None:
     assert (stage.root / "marks").read_text() == "x\nx\n"
 
 
-def test_an_intent_of_an_earlier_boot_is_never_started(stage: Stage) -> None:
+def test_an_intent_of_an_earlier_boot_is_never_started(stage: Scene) -> None:
     stage.submit(TaskSpec("A", "echo x >> marks"))
     keeper = stage.take()
     runs = keeper.runs
@@ -132,7 +132,7 @@ def test_an_intent_of_an_earlier_boot_is_never_started(stage: Stage) -> None:
     assert not (stage.root / "marks").exists()
 
 
-def test_a_promised_output_of_an_earlier_day_does_not_count(stage: Stage) -> None:
+def test_a_promised_output_of_an_earlier_day_does_not_count(stage: Scene) -> None:
     (stage.root / "result.md").write_text("old\n")
     os.utime(stage.root / "result.md", (1, 1))
     stage.submit(

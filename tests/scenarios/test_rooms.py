@@ -17,14 +17,15 @@ from hivekeeper.errors import InputError
 from hivekeeper.git.mirror import list_refs
 from hivekeeper.hive import open_hive
 from hivekeeper.store import queries
-from tests.scenarios.conftest import ME, Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME, Repository
 
 
-def settle(stage: Stage, **settings: object) -> None:
+def settle(stage: Scene, **settings: object) -> None:
     stage.hive = replace(stage.hive, settings=replace(stage.hive.settings, **settings))  # type: ignore[arg-type]
 
 
-def begin(stage: Stage, task_id: str, attempt: int = 1) -> Path:
+def begin(stage: Scene, task_id: str, attempt: int = 1) -> Path:
     """Step until a worker's agent runs; tell where it works."""
     stage.step_until(
         lambda: any(run.kind == "agent" and run.state is RunState.RUNNING for run in stage.runs(task_id, attempt))
@@ -32,7 +33,7 @@ def begin(stage: Stage, task_id: str, attempt: int = 1) -> Path:
     return stage.hive.places.sandbox(f"work/{task_id}", attempt) / "work"
 
 
-def test_clones_are_ready_before_their_tasks_and_used_once(stage: Stage, repository: Repository) -> None:
+def test_clones_are_ready_before_their_tasks_and_used_once(stage: Scene, repository: Repository) -> None:
     settle(stage, pool=2)
     stage.submit(
         *(TaskSpec(name, f"echo {name} > {name}", repo="app") for name in "ABCDEF"), repos=(repository.spec(),)
@@ -46,7 +47,7 @@ def test_clones_are_ready_before_their_tasks_and_used_once(stage: Stage, reposit
     stage.step_until(lambda: not any((stage.hive.places.hive / "pool").iterdir()))
 
 
-def test_a_pool_of_an_earlier_boot_is_thrown_away(stage: Stage, repository: Repository) -> None:
+def test_a_pool_of_an_earlier_boot_is_thrown_away(stage: Scene, repository: Repository) -> None:
     settle(stage, pool=1)
     torn = stage.hive.places.pool("app").with_name("app.0ldb00t0.1")
     torn.mkdir(parents=True)
@@ -56,7 +57,7 @@ def test_a_pool_of_an_earlier_boot_is_thrown_away(stage: Stage, repository: Repo
 
 
 def test_setup_is_run_once_for_the_same_lock_files_and_what_it_made_is_there_again(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     repository.commit({"lock": "one\n"}, "lock")
     setup = f"echo made >> {stage.root.parent}/setups; mkdir -p env && cp lock env/lock"
@@ -72,7 +73,7 @@ def test_setup_is_run_once_for_the_same_lock_files_and_what_it_made_is_there_aga
     assert "env" not in repository.git("ls-tree", "--name-only", "hive/main").split()
 
 
-def test_a_setup_that_fails_says_so(stage: Stage, repository: Repository) -> None:
+def test_a_setup_that_fails_says_so(stage: Scene, repository: Repository) -> None:
     spec = RepoSpec("app", str(repository.path), "main", setup="echo no network; exit 3")
     stage.submit(TaskSpec("A", "echo a > a", repo="app", attempts=1), repos=(spec,))
     assert stage.finish() is ConvoyState.FAILED
@@ -81,7 +82,7 @@ def test_a_setup_that_fails_says_so(stage: Stage, repository: Repository) -> Non
 
 
 def test_what_a_worker_made_is_pushed_to_a_second_repository_too(
-    stage: Stage, repository: Repository, tmp_path: Path
+    stage: Scene, repository: Repository, tmp_path: Path
 ) -> None:
     backup = tmp_path / "backup.git"
     subprocess.run(("git", "init", "--quiet", "--bare", str(backup)), check=True)
@@ -92,7 +93,7 @@ def test_what_a_worker_made_is_pushed_to_a_second_repository_too(
 
 
 def test_a_second_repository_that_is_gone_holds_nothing_up(
-    stage: Stage, repository: Repository, tmp_path: Path
+    stage: Scene, repository: Repository, tmp_path: Path
 ) -> None:
     spec = RepoSpec("app", str(repository.path), "main", backup=str(tmp_path / "nowhere.git"))
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(spec,))
@@ -101,7 +102,7 @@ def test_a_second_repository_that_is_gone_holds_nothing_up(
     assert sum(run.kind == "backup" and not run.succeeded for run in stage.runs("A")) == 3
 
 
-def test_a_change_outside_of_the_allowed_paths_does_not_land(stage: Stage, repository: Repository) -> None:
+def test_a_change_outside_of_the_allowed_paths_does_not_land(stage: Scene, repository: Repository) -> None:
     stage.submit(
         TaskSpec("A", "mkdir -p src && echo a > src/a && echo b > b", repo="app", attempts=1, paths=("src",)),
         TaskSpec("B", "mkdir -p src/deep && echo a > src/deep/b", repo="app", attempts=1, paths=("src", "*.md")),
@@ -112,7 +113,7 @@ def test_a_change_outside_of_the_allowed_paths_does_not_land(stage: Stage, repos
     assert repository.landed() == ["B"]
 
 
-def test_without_a_queue_a_change_is_a_branch_of_the_persons_repository(stage: Stage, repository: Repository) -> None:
+def test_without_a_queue_a_change_is_a_branch_of_the_persons_repository(stage: Scene, repository: Repository) -> None:
     settle(stage, patterns=Patterns(queue=False))
     before = repository.git("rev-parse", "main")
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
@@ -121,14 +122,14 @@ def test_without_a_queue_a_change_is_a_branch_of_the_persons_repository(stage: S
     assert repository.git("rev-parse", "main") == before
 
 
-def test_without_cleanup_rooms_stay(stage: Stage, repository: Repository) -> None:
+def test_without_cleanup_rooms_stay(stage: Scene, repository: Repository) -> None:
     settle(stage, patterns=Patterns(cleanup=False))
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE
     assert (stage.hive.places.sandbox("work/A", 1) / "work" / "a").read_text() == "a\n"
 
 
-def test_a_complete_convoy_stays_in_sight_for_archive_after(stage: Stage) -> None:
+def test_a_complete_convoy_stays_in_sight_for_archive_after(stage: Scene) -> None:
     settle(stage, archive_after_s=1000.0)
     stage.submit(TaskSpec("A", "true"))
     stage.finish()
@@ -140,7 +141,7 @@ def test_a_complete_convoy_stays_in_sight_for_archive_after(stage: Stage) -> Non
     assert stage.convoy().state is ConvoyState.ARCHIVED
 
 
-def test_without_convoys_a_complete_one_is_archived_at_once_and_a_failed_one_stays(stage: Stage) -> None:
+def test_without_convoys_a_complete_one_is_archived_at_once_and_a_failed_one_stays(stage: Scene) -> None:
     settle(stage, patterns=Patterns(convoys=False))
     stage.submit(TaskSpec("A", "true"))
     stage.submit(TaskSpec("B", "false", attempts=1), convoy="bad")
@@ -150,7 +151,7 @@ def test_without_convoys_a_complete_one_is_archived_at_once_and_a_failed_one_sta
 
 
 @pytest.mark.parametrize("key", ["command", "mcp.files"])
-def test_hive_toml_that_names_what_no_worker_may_see_is_refused_at_start(stage: Stage, key: str) -> None:
+def test_hive_toml_that_names_what_no_worker_may_see_is_refused_at_start(stage: Scene, key: str) -> None:
     kept = str(stage.hive.places.hive / "ledger.db")
     servers = {"files": ("serve", kept)} if key == "mcp.files" else {}
     settle(stage, runners={"mine": Runner("mine", "agent" if servers else f"{kept} --print", servers=servers)})
@@ -160,7 +161,7 @@ def test_hive_toml_that_names_what_no_worker_may_see_is_refused_at_start(stage: 
         stage.take()
 
 
-def test_a_prompt_without_repository_and_outputs_can_be_read(stage: Stage) -> None:
+def test_a_prompt_without_repository_and_outputs_can_be_read(stage: Scene) -> None:
     runner = Runner("reader", "cp -- {prompt} told")
     settle(stage, runners={"reader": runner})
     stage.submit(TaskSpec("A", prompt="Say hello.", runner="reader", attempts=1))
@@ -168,7 +169,7 @@ def test_a_prompt_without_repository_and_outputs_can_be_read(stage: Stage) -> No
     assert "Say hello." in (stage.root / "told").read_text()
 
 
-def test_what_working_agents_have_made_is_kept_before_the_machine_goes(stage: Stage, repository: Repository) -> None:
+def test_what_working_agents_have_made_is_kept_before_the_machine_goes(stage: Scene, repository: Repository) -> None:
     names = [f"T{number}" for number in range(20)]
     command = 'echo "$HIVE_TASK" > made; echo more >> README; exec sleep 300'
     stage.submit(*(TaskSpec(name, command, repo="app") for name in names), repos=(repository.spec(),))
@@ -187,7 +188,7 @@ def test_what_working_agents_have_made_is_kept_before_the_machine_goes(stage: St
 
 
 def test_a_hive_that_was_moved_goes_on_from_what_its_workers_had_made(
-    stage: Stage, repository: Repository, tmp_path: Path
+    stage: Scene, repository: Repository, tmp_path: Path
 ) -> None:
     command = "if [ -e made ]; then echo whole > made; else echo half > made; exec sleep 300; fi"
     stage.submit(TaskSpec("A", command, repo="app"), TaskSpec("B", "sleep 300"), repos=(repository.spec(),))
@@ -206,7 +207,7 @@ def test_a_hive_that_was_moved_goes_on_from_what_its_workers_had_made(
     assert stage.task("B").state is TaskState.UNKNOWN
 
 
-def test_the_public_repository_holds_what_has_landed_and_nothing_else(stage: Stage, repository: Repository) -> None:
+def test_the_public_repository_holds_what_has_landed_and_nothing_else(stage: Scene, repository: Repository) -> None:
     stage.submit(
         TaskSpec("A", "echo a > a", repo="app"),
         TaskSpec("B", "echo secret > b; exit 1", repo="app", attempts=1),
@@ -220,7 +221,7 @@ def test_the_public_repository_holds_what_has_landed_and_nothing_else(stage: Sta
     assert looked.returncode != 0
 
 
-def test_workers_read_neither_the_ledger_nor_the_mirror_nor_each_other(stage: Stage, repository: Repository) -> None:
+def test_workers_read_neither_the_ledger_nor_the_mirror_nor_each_other(stage: Scene, repository: Repository) -> None:
     settle(stage, level="namespaces", write=())
     hive = stage.hive.places.hive
     look = f"find {hive} -type f | grep -v '/sandboxes/work/B.1/work/' | grep -v '/public/' > seen; echo b > b"
@@ -238,7 +239,7 @@ def test_workers_read_neither_the_ledger_nor_the_mirror_nor_each_other(stage: St
 
 
 def test_a_room_that_cannot_be_removed_is_tried_again_after_a_while(
-    stage: Stage, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Scene, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shim = tmp_path / "bin" / "rm"
     shim.parent.mkdir()

@@ -19,7 +19,8 @@ from hivekeeper.git import rest
 from hivekeeper.git.mirror import list_refs
 from hivekeeper.git.orders import LARGEST_REST
 from hivekeeper.hive import open_hive
-from tests.scenarios.conftest import ME, Repository, Stage
+from tests.scenarios.conftest import Scene
+from tests.stage import ME, Repository
 
 WAIT = "touch {ready}; while :; do sleep 0.05; done"
 
@@ -27,7 +28,7 @@ WAIT = "touch {ready}; while :; do sleep 0.05; done"
 class Story:
     """One worker that does something, then waits and is cut off."""
 
-    def __init__(self, stage: Stage, repository: Repository) -> None:
+    def __init__(self, stage: Scene, repository: Repository) -> None:
         self.stage = stage
         self.repository = repository
         self.ready = stage.root.parent / "ready"
@@ -73,7 +74,7 @@ class Story:
 
 
 @pytest.fixture
-def story(stage: Stage, repository: Repository) -> Story:
+def story(stage: Scene, repository: Repository) -> Story:
     return Story(stage, repository)
 
 
@@ -350,7 +351,7 @@ def test_what_another_worker_made_is_not_taken_for_this_ones(story: Story, theft
     assert "secret" not in story.repository.git("--git-dir", mirror, *log)
 
 
-def _save_every_second(stage: Stage) -> None:
+def _save_every_second(stage: Scene) -> None:
     toml = stage.root / "hive.toml"
     toml.write_text(f'{toml.read_text()}snapshot_every = "1s"\n')
     stage.hive.close()
@@ -389,12 +390,12 @@ def story_commit(story: Story, ref: str) -> str:
     )
 
 
-def _count_saves(stage: Stage) -> int:
+def _count_saves(stage: Scene) -> int:
     return sum(run.kind == "save" and not run.is_open for run in stage.runs("A"))
 
 
 def test_a_worker_out_of_time_has_a_successor_that_goes_on_from_what_it_left(
-    stage: Stage, repository: Repository
+    stage: Scene, repository: Repository
 ) -> None:
     seen = stage.root.parent / "seen"
     command = f"test ! -e half || {{ cat half > {seen}; echo whole > whole; exit 0; }}; echo half > half; sleep 300"
@@ -406,7 +407,7 @@ def test_a_worker_out_of_time_has_a_successor_that_goes_on_from_what_it_left(
     assert repository.git("ls-tree", "--name-only", "hive/main").split() == ["README", "half", "whole"]
 
 
-def test_after_a_lie_and_after_two_failures_a_worker_starts_fresh(stage: Stage, repository: Repository) -> None:
+def test_after_a_lie_and_after_two_failures_a_worker_starts_fresh(stage: Scene, repository: Repository) -> None:
     log = stage.root.parent / "log"
     liar = f"ls >> {log}; echo end >> {log}; touch lie; test -e never"
     stage.submit(

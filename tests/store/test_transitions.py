@@ -157,7 +157,7 @@ class UndoneError(Exception):
 
 
 @dataclass(frozen=True)
-class Stage:
+class Trial:
     """A ledger with a row in every situation; nothing done to it is kept."""
 
     ledger: Ledger
@@ -185,26 +185,26 @@ def _select(case: Case) -> tuple[str, tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     world = build_situations(tmp_path_factory.mktemp("stage"))
-    yield Stage(world.ledger, world.keeper)
+    yield Trial(world.ledger, world.keeper)
     world.close()
 
 
 @pytest.mark.parametrize("case", LEGAL, ids=str)
-def test_what_the_tables_allow_happens(stage: Stage, case: Case) -> None:
+def test_what_the_tables_allow_happens(stage: Trial, case: Case) -> None:
     assert stage.try_out([case]) == [case.then]
 
 
 @pytest.mark.parametrize("case", ILLEGAL, ids=str)
-def test_what_the_tables_do_not_allow_is_refused_and_leaves_nothing(stage: Stage, case: Case) -> None:
+def test_what_the_tables_do_not_allow_is_refused_and_leaves_nothing(stage: Trial, case: Case) -> None:
     before = dump_all(stage.ledger)
     with pytest.raises(HiveError):
         stage.try_out([case])
     assert dump_all(stage.ledger) == before
 
 
-def test_nothing_in_an_archived_convoy_is_ever_dispatched_again(stage: Stage) -> None:
+def test_nothing_in_an_archived_convoy_is_ever_dispatched_again(stage: Trial) -> None:
     before = dump_all(stage.ledger)
     with pytest.raises(HiveError), stage.ledger.write(stage.keeper) as tx:
         tx.record(e.TaskDispatched("c-archived/waiting", "c-archived", 1, 1, 99, sandbox=False))
@@ -217,7 +217,7 @@ _KNOWN_GAPS = ("swept",)
 
 @settings(max_examples=150)
 @given(st.lists(st.sampled_from(LEGAL), max_size=6), st.sampled_from(ILLEGAL))
-def test_one_illegal_event_undoes_all_the_legal_ones_before_it(stage: Stage, legal: list[Case], illegal: Case) -> None:
+def test_one_illegal_event_undoes_all_the_legal_ones_before_it(stage: Trial, legal: list[Case], illegal: Case) -> None:
     before = dump_all(stage.ledger)
     rows = {(case.table if case.table != "attempt" else "task", case.situation): case for case in legal}
     rows.pop((illegal.table if illegal.table != "attempt" else "task", illegal.situation), None)
@@ -230,7 +230,7 @@ def test_one_illegal_event_undoes_all_the_legal_ones_before_it(stage: Stage, leg
 
 @settings(max_examples=100)
 @given(st.sampled_from(CASES), st.sampled_from(["c/nobody", "nobody"]))
-def test_an_event_about_nobody_is_refused(stage: Stage, case: Case, name: str) -> None:
+def test_an_event_about_nobody_is_refused(stage: Trial, case: Case, name: str) -> None:
     before = dump_all(stage.ledger)
     body = make_event(case)
     if isinstance(body, e.TaskAdded | e.RunIntended | e.ConvoySubmitted):

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -98,10 +99,7 @@ class Mirror:
 
     def get_tree(self, commit: str) -> str:
         """Tell a commit's tree."""
-        found = self._find(f"{commit}^{{tree}}")
-        if found is None:
-            raise UnavailableError(f"{commit} is missing in {self.path}.", advice="Type: hive task retry TASK")
-        return found
+        return _get_tree(self.path, commit)
 
     def find_merge_base(self, one: str, other: str) -> str | None:
         """Find where two histories part."""
@@ -413,6 +411,15 @@ def _open_beneath(top: Path, path: str) -> int:
             os.close(opened)
         opened = inner
     return opened
+
+
+@lru_cache(maxsize=4096)  # the queue asks at every pass, and the answer never changes
+def _get_tree(mirror: Path, commit: str) -> str:
+    asked = ("--git-dir", str(mirror), "rev-parse", "--quiet", "--verify", "--end-of-options", f"{commit}^{{tree}}")
+    result = _run_git(asked)
+    if result.returncode != 0:
+        raise UnavailableError(f"{commit} is missing in {mirror}.", advice="Type: hive task retry TASK")
+    return result.stdout.strip()
 
 
 def list_refs(mirror: Path, prefix: str) -> dict[str, str]:
