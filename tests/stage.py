@@ -21,6 +21,8 @@ class Repository:
         self.path, self._environment = path, environment
         path.mkdir(parents=True)
         self.git("init", "--quiet", "--template=", "--initial-branch=main")
+        for name in ("hooks", "info"):  # as git's own templates have them, whose many files take time
+            (path / ".git" / name).mkdir()
         self.commit({"README": "hello\n"}, "first")
 
     def git(self, *arguments: str) -> str:
@@ -66,5 +68,11 @@ class Stage:
             ledger.close()
 
     def submit(self, *tasks: TaskSpec, repos: tuple[RepoSpec, ...] = (), convoy: str = "work") -> Submitted:
-        with self.ledger() as ledger, ledger.write(ME) as tx:
-            return submit_plan(tx, PlanSpec(convoy, tasks, repos))
+        with self.ledger() as ledger:
+            with ledger.write(ME) as tx:
+                submitted = submit_plan(tx, PlanSpec(convoy, tasks, repos))
+            self.note_submitted(convoy)  # before the ledger is closed: that would sync what the commit did not
+        return submitted
+
+    def note_submitted(self, convoy: str) -> None:
+        """Do what a person may do who was told that their plan is submitted."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivekeeper.clock import SystemClock, to_seconds
-from hivekeeper.commands.plans import Submitted
 from hivekeeper.config.values import Settings
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.run import Alive, Unclaimed
@@ -70,10 +69,8 @@ class Play(Stage):
     def repo(self, verify: str | None = "ls *.txt") -> RepoSpec:
         return RepoSpec("app", str(self.app), "main", verify)
 
-    def submit(self, *tasks: TaskSpec, repos: tuple[RepoSpec, ...] = (), convoy: str = "work") -> Submitted:
-        submitted = super().submit(*tasks, repos=repos, convoy=convoy)
+    def note_submitted(self, convoy: str) -> None:
         self.tell(f"submitted {convoy}")
-        return submitted
 
     @contextlib.contextmanager
     def keeper(self) -> Iterator[Keeper]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.git import orders
 from hivekeeper.store import queries
+from tests.git import git
 from tests.hostile.conftest import Person, Theatre, open_theatre
 
 FILES = 1000
@@ -46,7 +47,5 @@ def test_a_worker_that_takes_a_clone_while_the_pool_is_emptied_has_every_file(tm
         made = subprocess.run(argv, env=ENVIRONMENT, check=False, capture_output=True, text=True)
         removing.wait()
         assert made.returncode == 0, made.stderr
-        clone = Person.__new__(Person)
-        clone.path = room / "work"
-        assert clone.git("status", "--porcelain") == ""
-        assert len(clone.git("ls-files").splitlines()) == FILES + 2
+        assert git(room / "work", "status", "--porcelain") == ""
+        assert len(git(room / "work", "ls-files").splitlines()) == FILES + 2
