@@ -17,7 +17,15 @@ T = TypeVar("T")
 # CPU seconds of each tier in `make test`; preparing a scenario counts.
 SECONDS = {"crash": 40.0, "planted bugs": 30.0, "power": 30.0, "rehearsals": 10.0, "properties": 20.0}
 # How many of a tier's scenarios are played for one commit.
-PLAYED = {"crash": 14, "power": 10, "agents": 7, "bugs undisturbed": 5, "bugs of kills": 2, "bugs of power cuts": 1}
+PLAYED = {
+    "crash": 12,
+    "power": 8,
+    "agents": 6,
+    "demos": 1,
+    "bugs undisturbed": 4,
+    "bugs of kills": 1,
+    "bugs of power cuts": 1,
+}
 # However little time there is, of each scenario so many points are struck and so many disk states are checked.
 LEAST_POINTS, LEAST_STATES = 2, 10
 

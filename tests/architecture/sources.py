@@ -41,6 +41,7 @@ class Source:
         return (node for node in ast.walk(self.tree) if isinstance(node, kind))
 
 
+@cache
 def read_sources(directory: Path) -> tuple[Source, ...]:
     """Read every Python file below a directory."""
     paths = sorted(directory.rglob("*.py"))

@@ -226,10 +226,10 @@ def is_held_up(connection: Connection, task: TaskRow) -> bool:
 
 
 TestKeeperPasses = KeeperPasses.TestCase
-TestKeeperPasses.settings = tries(50, steps=40)
+TestKeeperPasses.settings = tries(25, steps=40)
 
 TestKeeperPassesOnARepository = KeeperPassesOnARepository.TestCase
-TestKeeperPassesOnARepository.settings = tries(4, steps=40)
+TestKeeperPassesOnARepository.settings = tries(2, steps=40)
 
 
 def test_every_loop_of_the_keeper_was_passed_singly() -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.testing.demo import run_demo
+from tests.budget import choose
 
 DEADLINE_S = 100.0
 
 
-def test_the_story_ends_well_and_says_what_happened_in_it(tmp_path: Path) -> None:
+def play_story(tmp_path: Path, _capfd: pytest.CaptureFixture[str]) -> None:
     argv = (
         sys.executable,
         "-m",
@@ -36,7 +37,8 @@ def test_the_story_ends_well_and_says_what_happened_in_it(tmp_path: Path) -> Non
     assert len((tmp_path / "kept" / "signs" / "marks").read_text().splitlines()) >= 15 + 9
 
 
-def test_in_chaos_every_agent_begins_badly_and_three_keepers_die(capfd: pytest.CaptureFixture[str]) -> None:
+def play_chaos(_tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Every agent begins badly, and three keepers die."""
     rows, wrong, _ = run_demo(tasks=12, workers=6, keep=None, chaos=True)
     assert wrong == []
     assert {(row["status"], row["landed"]) for row in rows} == {("COMPLETE", 1)}
@@ -44,3 +46,13 @@ def test_in_chaos_every_agent_begins_badly_and_three_keepers_die(capfd: pytest.C
     assert said.count("*** kill -9 ") == 3
     assert "more processes than its limit" in said
     assert "more to disk than its limit" in said
+
+
+DEMOS = {"story": play_story, "chaos": play_chaos}  # one of them for each commit
+
+
+@pytest.mark.parametrize("demo", choose("demos", DEMOS))
+def test_the_demo_ends_well_and_says_what_happened_in_it(
+    demo: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    DEMOS[demo](tmp_path, capfd)

@@ -152,7 +152,9 @@ def test_it_commits_nothing_in_a_plain_directory_inside_a_repository(start: Star
 
 def test_thinking_and_slow_work_are_never_silent(start: Start) -> None:
     assert finish(start(script=[{"think": 0}, {"say": "hello"}]))[1].split() == ["thinking", "hello"]
-    assert finish(start(script=[{"slow": 0.5}]))[1].split() == ["thinking"] * 3
+    said = finish(start(script=[{"slow": 0.5}]))[1].split()
+    assert set(said) == {"thinking"}
+    assert len(said) >= 2, "on a busy machine a word comes late"
 
 
 def test_a_flood_is_as_large_as_asked(start: Start) -> None:
