@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.config.values import Settings
-from hivekeeper.domain.rows import LeaseRow
+from hivekeeper.domain.hive_rows import LeaseRow
 from hivekeeper.errors import HiveError, InputError
 from hivekeeper.nudges import nudge
 from hivekeeper.places import Places

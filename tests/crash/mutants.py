@@ -13,7 +13,7 @@ from typing import Any
 from hivekeeper.commands import entries, work
 from hivekeeper.domain import attempt, gate, train
 from hivekeeper.domain import events as e
-from hivekeeper.domain import project as projection
+from hivekeeper.domain import schema as projection
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import Alive, Claim, Gone, Look, Order, Unclaimed
 from hivekeeper.domain.runner import make_shell_argv
@@ -63,7 +63,7 @@ def act_before_intent() -> None:
             ready = [task for task in queries.list_ready_tasks(connection, 2) if not task.has_room]
         for task in ready:
             number, states = task.attempts + 1, AttemptState.WORKING
-            row = AttemptRow(task.key, number, task.convoy, 1, 1, "NONE", states, "", "", None, None)
+            row = AttemptRow(task.key, number, task.convoy, 1, 1, "NONE", states, "")
             argv = make_shell_argv(task.command)
             order = work._order_agent(self._places, work.Work(task, row, None, argv), f"{task.key}.{number}.agent")  # noqa: SLF001
             runs = local.LocalRuns(self._places.runs, "early")

@@ -11,9 +11,6 @@ import shutil
 import time
 from dataclasses import replace
 
-import pytest
-
-from hivekeeper.commands import work as attempt_orders
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.commands.tasks import cancel_task, retry_task
 from hivekeeper.domain.plan import PlanSpec
@@ -55,7 +52,6 @@ from tests.crash.playing import (
 )
 from tests.crash.stage import PATIENCE_S, Play
 from tests.stage import ME
-from tests.store.ledger_kit import TO_THE_FIRST_SCHEMA, tamper
 
 __all__ = ["MUTANTS", "SCENARIOS"]
 
@@ -290,19 +286,6 @@ def follow_frozen(stage: Play) -> None:
                 stage.tell("complete THE-WOKEN-KEEPER-WAS-LET-IN")  # a promise that no ledger can keep
             frozen.close()
             stage.play(successor, lambda: stage.is_settled(successor))
-
-
-def old_schema(stage: Play) -> None:
-    """A ledger of the first release's schema, with a history and an open run; runs had no rooms then."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attempt_orders, "make_rooms", lambda *_: None)
-        dispatched(stage)
-    tamper(stage.places.ledger, *TO_THE_FIRST_SCHEMA)
-
-
-def migrate(stage: Play) -> None:
-    with stage.ledger():
-        stage.tell("migrated")
 
 
 def restored(stage: Play) -> None:
@@ -575,7 +558,6 @@ scenario(
         ),
     ),
 )
-scenario("migrate", "a ledger of the first schema is brought to today's", given=old_schema, act=migrate)
 scenario("restore", "an older copy of the ledger was put back", given=restored, act=Play.finish)
 scenario("git-fetch", "git itself is struck while a mirror is made", given=on_repository, act=fetch, by_git=True)
 scenario("git-work", "git itself is struck in clone and snapshot", given=fetched, act=work, by_git=True)

@@ -399,13 +399,3 @@ def test_a_damaged_ledger_is_not_mended_around(patient: Patient) -> None:
     report = patient.mend()
     assert report.done == ()
     assert lock.exists()
-
-
-def test_an_older_ledger_is_not_brought_up_to_date_by_mending(patient: Patient) -> None:
-    lock = patient.places.mirror("app") / "HEAD.lock"
-    lock.touch()
-    patient.sql("PRAGMA user_version = 1")
-    report = patient.mend()
-    assert report.done == ()
-    assert "older schema" in report.left[0]
-    assert lock.exists()

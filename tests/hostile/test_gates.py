@@ -334,7 +334,7 @@ def test_a_link_that_leads_out_of_the_repository_or_in_circles_is_pinned_as_it_i
     assert sorted(pinned.body.files) == [".claude", ".mcp.json", "around"]
 
 
-NO_REPO = RepoRow("app", "/app", "main", None, RepoState.READY, 1, None, None, None, None, 0, None, None)
+NO_REPO = RepoRow("app", "/app", "main", None, RepoState.READY, 1)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from hivekeeper.domain.events import ConvoySubmitted
 from hivekeeper.errors import HiveError
 from hivekeeper.keeper import lease
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.store.database import load_migrations
 from hivekeeper.store.ledger import Ledger, open_ledger
+from hivekeeper.store.schema import make_ddl
 from tests.needs import become_nobody
 from tests.store.ledger_children import child
 
@@ -78,7 +78,7 @@ def candidate(directory: Path, abandoned_after_s: float = 60.0, *, nobody: bool 
 def obey(pipe: Pipe, directory: Path, abandoned_after_s: float, nobody: bool) -> None:  # noqa: FBT001 - over a pipe
     """Do as told until the pipe ends."""
     # Loads what somebody else may not read: this clone may lie below a home directory that is closed to others.
-    read_boot_id(), socket.gethostname(), load_migrations(), traceback.format_exc()
+    read_boot_id(), socket.gethostname(), make_ddl(), traceback.format_exc()
     if nobody:
         become_nobody()
     keeper = _Keeper(pipe, open_ledger(directory / "ledger.db"), directory / LOCK, abandoned_after_s)

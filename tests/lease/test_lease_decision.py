@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hivekeeper.domain.hive_rows import HeartbeatRow, LeaseRow
 from hivekeeper.domain.lease import KillFirst, Leave, Take, decide_lease
-from hivekeeper.domain.rows import HeartbeatRow, LeaseRow
 
 HERE, ELSEWHERE = "this boot", "another boot"
 LEASE = LeaseRow(

@@ -14,7 +14,7 @@ import pytest
 
 from hivekeeper.clock import SystemClock
 from hivekeeper.domain.events import LeaseReleased, LeaseTaken
-from hivekeeper.domain.rows import LeaseRow
+from hivekeeper.domain.hive_rows import LeaseRow
 from hivekeeper.errors import HiveError
 from hivekeeper.keeper import lease
 from hivekeeper.runs.wrapper import read_start_ticks

@@ -19,6 +19,7 @@ from hivekeeper.domain import train as t
 from hivekeeper.domain.convoy import Outcome, decide_outcome, decide_swarm
 from hivekeeper.domain.names import attempt_run_id, gate_run_id
 from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.schema import get_table
 from hivekeeper.domain.states import MergeState, RepoState, RunState, TaskState
 from tests.property.budget import PATIENCE, tries
 
@@ -47,7 +48,7 @@ def fates(draw: st.DrawFn, run: RunRow) -> RunRow:
     """What a run may be when somebody looks at it the next time."""
     state = draw(st.sampled_from(RunState))
     reason = draw(st.sampled_from(["", "because"]))
-    values = {name: getattr(run, name) for name in RunRow.__slots__} | {"state": state, "reason": reason}
+    values = {name: getattr(run, name) for name in get_table(RunRow).columns} | {"state": state, "reason": reason}
     if state is RunState.EXITED:
         ended_by = draw(st.sampled_from(("exit", "exit", *ENDED_BY)))
         values |= {"exit_status": draw(STATUSES), "ended_by": ended_by}
@@ -68,7 +69,7 @@ def make_task(*, repo: str | None, output: str | None, idempotent: bool) -> Task
 
 def make_repo(details: Mapping[str, object]) -> RepoRow:
     """Have a repository that is ready."""
-    ready: dict[str, Any] = dict.fromkeys(RepoRow.__slots__) | {"name": "r", "state": RepoState.READY}
+    ready: dict[str, Any] = dict.fromkeys(get_table(RepoRow).columns) | {"name": "r", "state": RepoState.READY}
     return RepoRow(**ready | {"details": json.dumps(details)})
 
 
@@ -106,7 +107,7 @@ def test_every_attempt_comes_to_a_verdict_and_its_agent_runs_once(task: TaskRow,
         if runs[-1].is_open:
             runs[-1] = data.draw(fates(runs[-1]))
         if runs[-1].is_open:  # it does not go on for ever
-            values = {name: getattr(runs[-1], name) for name in RunRow.__slots__}
+            values = {name: getattr(runs[-1], name) for name in get_table(RunRow).columns}
             runs[-1] = RunRow(**values | {"state": RunState.LOST, "ended_at": AT, "reason": "gone"})
     pytest.fail(f"no verdict after {len(runs)} runs")
 
@@ -162,7 +163,7 @@ def test_every_signal_a_command_may_die_of_can_be_told() -> None:
     """A decision that raises is a pass that fails for ever, for every other task too."""
     for number in range(1, 65):
         run = make_run("agent", "agent")
-        values = {name: getattr(run, name) for name in RunRow.__slots__}
+        values = {name: getattr(run, name) for name in get_table(RunRow).columns}
         ended = {"state": RunState.EXITED, "exit_status": -number, "ended_by": "exit", "ended_at": AT}
         assert a.describe_ending(RunRow(**values | ended))
 
@@ -179,7 +180,7 @@ def make_entry(state: MergeState, number: int) -> MergeRow:
 def make_gate_run(kind: str, number: int, boot: str) -> RunRow:
     """Intend a run that verifies a tree; each try in another check-out."""
     run = make_run(kind, "")
-    values = {name: getattr(run, name) for name in RunRow.__slots__}
+    values = {name: getattr(run, name) for name in get_table(RunRow).columns}
     run_id = gate_run_id("r", "4" * 40, "5" * 64, f"{number}.{1 + number % 2}.{kind}")
     return RunRow(**values | {"id": run_id, "task": None, "attempt": None, "repo": "r", "boot_id": boot})
 
@@ -219,7 +220,7 @@ def test_every_tree_comes_to_a_verdict_and_it_is_what_its_runs_said(
 def gate_fates(draw: st.DrawFn, run: RunRow) -> RunRow:
     """As of any run; now and then its end was asked for."""
     fate = draw(fates(run))
-    values = {name: getattr(fate, name) for name in RunRow.__slots__}
+    values = {name: getattr(fate, name) for name in get_table(RunRow).columns}
     return RunRow(**values | {"kill_requested_at": AT}) if draw(st.integers(0, 9)) == 0 else fate
 
 
@@ -275,7 +276,7 @@ def test_a_failure_that_was_counted_is_not_counted_again(data: st.DataObject) ->
 
 def make_ended(run: RunRow, status: int) -> RunRow:
     """Have a run end with an exit code."""
-    values = {name: getattr(run, name) for name in RunRow.__slots__}
+    values = {name: getattr(run, name) for name in get_table(RunRow).columns}
     return RunRow(**values | {"state": RunState.EXITED, "exit_status": status, "ended_by": "exit", "ended_at": AT})
 
 

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hivekeeper.commands.leases import release_lease, take_lease
 from hivekeeper.domain.events import ConvoySubmitted, LeaseTaken
+from hivekeeper.domain.hive_rows import HeartbeatRow, LeaseRow
 from hivekeeper.domain.lease import KillFirst, Leave, decide_lease
-from hivekeeper.domain.rows import HeartbeatRow, LeaseRow
 from hivekeeper.errors import AnotherKeeperError, HiveError, StaleEpochError
 from hivekeeper.keeper.lease import Lease
 from hivekeeper.keeper.lease import take as take_with_the_lock

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import session as s
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.report import Outcome
-from hivekeeper.domain.rows import AttemptRow, HoldRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE, PERSON
 from hivekeeper.domain.states import AttemptState, RunState, TaskState
 from tests.property.budget import PATIENCE, tries
@@ -42,7 +43,7 @@ def end(run: RunRow, fate: Outcome, runner: str, number: int, now: float) -> Run
 @given(fates=st.lists(st.sampled_from(list(Outcome)), min_size=40, max_size=60), two=st.booleans())
 def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[Outcome], two: bool) -> None:  # noqa: FBT001 - drawn
     task = make_task(*(RUNNERS if two else RUNNERS[:1]))
-    attempt = AttemptRow("c/a-1", 1, "c", 1, 1, "PRESENT", AttemptState.WORKING, "", AT, None, None)
+    attempt = AttemptRow("c/a-1", 1, "c", 1, 1, "PRESENT", AttemptState.WORKING, AT)
     now, runs, holds = to_seconds(AT), list[RunRow](), dict[tuple[str, str], HoldRow]()
     runner, number = RUNNERS[0], 0
     for _ in range(MOST_STEPS):
@@ -87,7 +88,7 @@ def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[
 
 def test_a_persons_kill_is_the_end_and_one_for_a_message_or_a_budget_is_not() -> None:
     task = make_task(*RUNNERS)
-    attempt = AttemptRow("c/a-1", 1, "c", 1, 1, "PRESENT", AttemptState.WORKING, "", AT, None, None)
+    attempt = AttemptRow("c/a-1", 1, "c", 1, 1, "PRESENT", AttemptState.WORKING, AT)
     for cause in CAUSES:
         run = replace(end(make_run("agent", "agent"), Outcome.KILLED, "claude", 0, to_seconds(AT)), kill_cause=cause)
         step = s.decide_session(s.Facts(task, attempt, [run], (), (), dict.fromkeys(RUNNERS, True), AT, BOOTS[0]))

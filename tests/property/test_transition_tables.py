@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.events import BODIES, Body, Event
-from hivekeeper.domain.project import Row, Update, Value, project
+from hivekeeper.domain.schema import Row, Update, Value, project
 from hivekeeper.domain.states import (
     TRANSITIONS,
     AttemptState,

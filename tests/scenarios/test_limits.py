@@ -9,8 +9,9 @@ import pytest
 from hivekeeper.commands.sessions import lift_hold, raise_budget, tell_worker
 from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.domain.budget import Cap
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.domain.rows import HoldRow, RunRow
+from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.runner import PromptBy, Reach, Runner
 from hivekeeper.domain.states import AttemptState, ConvoyState, RunState, TaskState
 from hivekeeper.store import queries

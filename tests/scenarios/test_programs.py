@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.domain.rows import HoldRow, RunRow
+from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
 from hivekeeper.runners import PRESETS

@@ -16,8 +16,8 @@ import apsw
 
 from hivekeeper.domain.events import ConvoySubmitted, TaskAdded
 from hivekeeper.errors import HiveError
-from hivekeeper.store.database import load_migrations
 from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger
+from hivekeeper.store.schema import make_ddl
 from tests.needs import become_nobody
 
 SERVER = multiprocessing.get_context("forkserver")
@@ -136,7 +136,7 @@ def lock_out(pipe: Pipe, path: Path, seconds: float) -> None:
 
 def write_as_nobody(pipe: Pipe, path: Path) -> None:
     """Open and write as a user without rights, and tell how that ended."""
-    load_migrations()  # the clone may lie below a home directory that is closed to others
+    make_ddl()  # the clone may lie below a home directory that is closed to others
     become_nobody()
     try:
         ledger = open_ledger(path)

@@ -16,8 +16,7 @@ import apsw
 from hivekeeper.clock import Clock, to_text
 from hivekeeper.commands.leases import take_lease
 from hivekeeper.domain.events import BODIES, Body, chain_hash
-from hivekeeper.domain.project import PROJECTED_TABLES
-from hivekeeper.store.database import Connection, load_migrations
+from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import (
     ByKeeper,
     ByPerson,
@@ -28,7 +27,7 @@ from hivekeeper.store.ledger import (
     open_ledger,
     read_head,
 )
-from hivekeeper.store.replay import rebuilt
+from hivekeeper.store.replay import PROJECTED_TABLES, rebuilt
 
 PERSON = ByPerson("ann")
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -172,31 +171,6 @@ COMMON_KINDS = {
     "convoy.submitted", "convoy.archived", "task.dispatched", "task.completed", "task.cancelled", "run.intended",
     "run.started", "run.exited", "run.lost", "merge.verifying", "merge.landed", "repo.published", "lease.taken",
 }  # fmt: skip
-
-
-def list_undoing() -> Iterator[str]:
-    """Say what takes away everything that migrations after the first have added: new indexes, columns and tables."""
-    first, newest = apsw.Connection(""), apsw.Connection("")
-    for number, sql in load_migrations():
-        for connection in (first, newest) if number == 1 else (newest,):
-            connection.execute(sql)
-    named = "SELECT name FROM sqlite_master WHERE type = ? AND sql IS NOT NULL"
-    old, new = ({kind: _names(db, named, kind) for kind in ("index", "table")} for db in (first, newest))
-    yield from (f"DROP INDEX {name}" for name in new["index"] if name not in old["index"])
-    columns = "SELECT name FROM pragma_table_info(?)"
-    for table in old["table"]:
-        there = _names(first, columns, table)
-        yield from (
-            f"ALTER TABLE {table} DROP COLUMN {name}" for name in _names(newest, columns, table) if name not in there
-        )
-    yield from (f"DROP TABLE {name}" for name in new["table"] if name not in old["table"])
-
-
-def _names(connection: apsw.Connection, sql: str, value: str) -> list[str]:
-    return [str(row[0]) for row in connection.execute(sql, (value,))]
-
-
-TO_THE_FIRST_SCHEMA = (*list_undoing(), "PRAGMA user_version = 1")
 
 
 def tamper(path: Path, *statements: str, **values: str | int) -> None:

@@ -17,7 +17,7 @@ from hivekeeper.domain.events import (
     RunKillRequested,
     RunStarted,
 )
-from hivekeeper.domain.rows import LeaseRow
+from hivekeeper.domain.hive_rows import LeaseRow
 from hivekeeper.errors import AnotherKeeperError, HiveError, StaleEpochError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByKeeper, BySuccessor, Ledger

@@ -20,8 +20,8 @@ from hivekeeper.errors import DamagedLedgerError, HiveError, InputError
 from hivekeeper.loops.janitor import Janitor, Settings
 from hivekeeper.places import Places
 from hivekeeper.store import queries
-from hivekeeper.store.database import Connection, load_migrations
-from hivekeeper.store.ledger import open_ledger, read_events, read_head
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import read_events, read_head
 from hivekeeper.store.replay import (
     add_convoy,
     encode_state,
@@ -34,7 +34,7 @@ from hivekeeper.store.replay import (
 from hivekeeper.views.history import get_seq, list_cursors, show_convoy_at, show_difference, show_status_at
 from hivekeeper.views.status import show_status
 from tests.needs import need
-from tests.store.ledger_kit import BOOT, TO_THE_FIRST_SCHEMA, Dump, dump, dump_all, dump_tables, tamper
+from tests.store.ledger_kit import BOOT, Dump, dump_all, dump_tables, tamper
 from tests.store.ledger_situations import build_situations
 from tests.store.ledger_world import World
 from tests.store.test_replay import ANY, IDS, Histories
@@ -227,26 +227,6 @@ def test_the_status_at_the_last_event_is_the_status_now(tmp_path: Path) -> None:
         world.close()
     assert then.pop("as_of") == {"seq": now["events"], "recorded_at": recorded_at}
     assert then == now
-
-
-def test_a_ledger_of_the_first_schema_is_brought_up_and_keeps_its_past(tmp_path: Path) -> None:
-    world = build_situations(tmp_path)
-    before = dump(world.ledger)
-    world.close()
-    path = tmp_path / "ledger.db"
-    tamper(path, *TO_THE_FIRST_SCHEMA)
-    ledger = open_ledger(path)
-    try:
-        # Nothing was told or learned then: the events for it came with the tables.
-        assert dump(ledger) == {**before, "message": [], "resolution": []}
-        with ledger.read() as connection:
-            assert connection.rows("PRAGMA user_version") == [(load_migrations()[-1][0],)]
-            assert queries.find_last_checkpoint(connection) == 0
-            assert queries.list_cursors(connection) == []
-            with state_at(connection, read_head(connection).seq) as state:
-                assert read_head(state) == read_head(connection)
-    finally:
-        ledger.close()
 
 
 @pytest.mark.parametrize(("head", "last", "due"), [(9_999, 0, False), (10_000, 0, True), (19_999, 10_000, False)])

@@ -14,8 +14,8 @@ import pytest
 from hivekeeper.domain.events import ConvoySubmitted
 from hivekeeper.errors import HiveError, LedgerRefusedError
 from hivekeeper.store import queries
-from hivekeeper.store.database import load_migrations
 from hivekeeper.store.ledger import ByPerson, Ledger, create_ledger, open_ledger, read_head
+from hivekeeper.store.schema import SCHEMA
 from hivekeeper.store.sqlite import SqliteDatabase
 from tests.budget import sample
 from tests.store.ledger_children import (
@@ -278,7 +278,7 @@ def test_every_pragma_is_in_force_on_both_connections_of_every_thread(tmp_path: 
         with ledger.read() as connection:
             encoding, version = (connection.rows(f"PRAGMA {name}")[0][0] for name in ("encoding", "user_version"))
     assert found == [(WRITER, READER)] * 2
-    assert (encoding, version) == ("UTF-8", load_migrations()[-1][0])
+    assert (encoding, version) == ("UTF-8", SCHEMA)
 
 
 def test_a_reading_connection_cannot_write(tmp_path: Path) -> None:

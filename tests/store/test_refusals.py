@@ -18,8 +18,8 @@ from hivekeeper.errors import (
     NewerLedgerError,
     UnreadableLedgerError,
 )
-from hivekeeper.store.database import load_migrations
 from hivekeeper.store.ledger import CHECKED_AT_START, create_ledger, open_ledger
+from hivekeeper.store.schema import SCHEMA
 from hivekeeper.store.sqlite import APPLICATION_ID
 from tests.store.ledger_children import submit_whole
 from tests.store.ledger_kit import assert_whole, count_descriptors, fingerprint, head_of, new_ledger, opened, seize
@@ -125,7 +125,7 @@ def test_making_a_hive_leaves_a_newer_ledger_alone(path: Path) -> None:
     assert fingerprint(path) == before
 
 
-@pytest.mark.parametrize("version", [load_migrations()[-1][0] + 1, 999])
+@pytest.mark.parametrize("version", [SCHEMA + 1, 999])
 def test_a_newer_ledger_is_refused(path: Path, version: int) -> None:
     tamper(path, f"PRAGMA user_version = {version}")
     assert str(version) in refuse(path, NewerLedgerError).what
@@ -227,7 +227,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a page of zeros": lambda path: _overwrite_page_of(path, LATE, bytes(4096)),
     "a page of noise": lambda path: _overwrite_page_of(path, LATE, b"\xa5" * 4096),
     "half the file gone": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 8192 * 4096]),
-    "a few bytes gone": lambda path: path.write_bytes(path.read_bytes()[:-100]),
+    "the end gone, in the middle of a page": lambda path: path.write_bytes(path.read_bytes().partition(LATE)[0]),
     "only the first page left": lambda path: path.write_bytes(path.read_bytes()[:4096]),
     "the schema's words": lambda path: replace_bytes(path, b"CREATE TABLE head (", b"CREATE TABLE hxad ("),
 }
@@ -246,8 +246,8 @@ def test_a_ledger_damaged_on_the_disk_is_refused(path: Path, damage: Callable[[P
     refuse(path, DamagedLedgerError)
 
 
-@pytest.mark.parametrize("version", range(1, load_migrations()[-1][0]))
-def test_a_ledger_whose_schema_is_newer_than_it_says_is_damaged_and_left_alone(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize("version", [-1, 0])
+def test_a_ledger_that_says_it_has_no_schema_of_ours_is_damaged_and_left_alone(tmp_path: Path, version: int) -> None:
     with new_ledger(tmp_path) as ledger:
         submit_whole(ledger, "convoy")
     path = tmp_path / "ledger.db"

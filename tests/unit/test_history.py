@@ -6,6 +6,7 @@ from hivekeeper.domain import events as e
 from hivekeeper.domain.gate import Gate
 from hivekeeper.domain.names import gate_run_id
 from hivekeeper.domain.rows import RepoRow
+from hivekeeper.domain.schema import get_table
 from hivekeeper.testing.history import Fault, History, Landed, check_history
 
 KEEPER, PERSON = "keeper 1", "ann"
@@ -108,7 +109,12 @@ WANTED = e.RepoWanted("r", "/r", "main", "make", 1)
 
 def name_gate(tree: str, verify: str = "make") -> str:
     """Name the run in which a tree is verified by a gate, as the merger does."""
-    empty = dict.fromkeys(RepoRow.__slots__) | {"name": "r", "verify": verify, "details": "{}", "resumptions": 0}
+    empty = dict.fromkeys(get_table(RepoRow).columns) | {
+        "name": "r",
+        "verify": verify,
+        "details": "{}",
+        "resumptions": 0,
+    }
     return gate_run_id("r", tree, Gate(RepoRow(**empty)).digest, "1.1.gate")  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from hivekeeper.domain.rows import TaskRow
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.git.restore import Unpacked, lay_out, new_directory, unpack_rest
 from hivekeeper.places import Places
-from hivekeeper.store.sqlite import check_identity, read_schema, reading_only
+from hivekeeper.store.sqlite import check_identity, reading_only
 from hivekeeper.views import kept as views
 
 
@@ -33,10 +33,6 @@ def restore(
     places = Places(find_here().resolve())
     with reading_only(places.ledger) as connection:
         check_identity(connection, places.ledger)
-        found, today = read_schema(connection)
-        if found < today:
-            what = f"The ledger is of an older Hivekeeper: its schema is {found}, today's {today}."
-            raise UnavailableError(what, advice="Bring it up to date first: hive status")
         facts = views.read_facts(connection, task)
     row, kept = facts.task, views.list_kept(places, facts)
     if list_:

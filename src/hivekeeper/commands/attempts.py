@@ -18,10 +18,16 @@ def dispatch_task(tx: Transaction, task: TaskRow, *, start: str | None = None) -
         tx.record(e.SwarmOpened(task.convoy, swarm))
     number, worker = task.attempts + 1, convoy.workers + 1
     event = tx.record(e.TaskDispatched(task.key, task.convoy, number, swarm, worker, task.has_room, start))
-    sandbox = "PRESENT" if task.has_room else "NONE"
-    working = AttemptState.WORKING
     return AttemptRow(
-        task.key, number, task.convoy, swarm, worker, sandbox, working, "", event.occurred_at, None, None, start
+        task=task.key,
+        number=number,
+        convoy=task.convoy,
+        swarm=swarm,
+        worker=worker,
+        sandbox="PRESENT" if task.has_room else "NONE",
+        state=AttemptState.WORKING,
+        started_at=event.occurred_at,
+        start=start,
     )
 
 

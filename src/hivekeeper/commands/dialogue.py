@@ -9,8 +9,9 @@ from hivekeeper.commands.sessions import describe_resumption, describe_so_far, d
 from hivekeeper.commands.work import Work, write_prompt
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import session as sessions
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.merge import REWORK_REQUEST, describe_rework
-from hivekeeper.domain.rows import HoldRow, RunRow, TaskRow
+from hivekeeper.domain.rows import RunRow, TaskRow
 from hivekeeper.domain.runner import Runner
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror, list_refs

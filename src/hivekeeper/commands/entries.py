@@ -59,7 +59,7 @@ def load_entries(connection: Connection) -> Iterator[Entry]:
     made_again = queries.list_repos_made_again(connection)
     for row in rows:
         attempt, task = attempts[row.task, row.attempt]
-        if row.repo in made_again and "remakes" not in task.get_details() and row.state is not MergeState.LANDING:
+        if row.repo in made_again and not task.remakes and row.state is not MergeState.LANDING:
             row = replace(row, held="what landed before it is made again first")  # noqa: PLW2901 - held for this pass
         yield Entry(row, task, attempt, repos[row.repo], runs.get((row.task, row.attempt), []))
 
@@ -68,7 +68,7 @@ def describe_change(mirror: Mirror, entry: Entry) -> Change:
     """Say what an entry's commit is to say."""
     row, task = entry.row, entry.task
     at = f"@{int(to_seconds(row.queued_at))} +0000"
-    if remade := task.get_details().get("remakes"):
+    if remade := task.remakes:
         before = f"{row.commit_id}^"
         message = mirror.list_subjects(before, row.commit_id, ())
         named = re.findall(r"^Hive-Change: ([0-9a-f]{40})$", message, re.MULTILINE)

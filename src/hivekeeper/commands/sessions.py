@@ -9,8 +9,9 @@ from pathlib import Path
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import budget as b
 from hivekeeper.domain import events as e
+from hivekeeper.domain.hive_rows import BudgetRow, HoldRow
 from hivekeeper.domain.report import Usage
-from hivekeeper.domain.rows import AttemptRow, BudgetRow, HoldRow, MessageRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, MessageRow, RunRow, TaskRow
 from hivekeeper.domain.run import Order
 from hivekeeper.domain.runner import Reach, Runner
 from hivekeeper.domain.session import Hold

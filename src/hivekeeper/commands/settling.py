@@ -14,8 +14,9 @@ from hivekeeper.commands.sessions import Purse, place_hold
 from hivekeeper.commands.work import write_prompt
 from hivekeeper.domain import merge as m
 from hivekeeper.domain.budget import Cap
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.report import LIMITED, Outcome
-from hivekeeper.domain.rows import HoldRow, RunRow, TaskRow
+from hivekeeper.domain.rows import RunRow, TaskRow
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.session import Hold, decide_hold, find_hold
 from hivekeeper.git.candidate import Clash, check_settled

@@ -148,7 +148,7 @@ def _doubt_mending(findings: Iterable[Finding]) -> str | None:
         return "the ledger is not to be trusted"
     if any(finding.check is Check.DIRECTORY and finding.level is Level.FAIL for finding in findings):
         return "the hive cannot be written, or not looked at as a whole"
-    return None if _is_current(findings) else "the ledger is of an older schema"
+    return None
 
 
 def _mend(places: Places, clock: Clock) -> tuple[list[str], list[str]]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.clock import Clock, to_seconds
-from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, HoldRow, LeaseRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.hive_rows import HeartbeatRow, HoldRow, LeaseRow
+from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Alive, Claim, Look, Unclaimed
 from hivekeeper.domain.states import AttemptState, RunState, TaskState
 from hivekeeper.hive import find_living_holder

@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hivekeeper.domain.hive_rows import BudgetRow
 from hivekeeper.domain.report import Usage
-from hivekeeper.domain.rows import BudgetRow, ConvoyRow, TaskRow
+from hivekeeper.domain.rows import ConvoyRow, TaskRow
 
 MICRO = 1_000_000
 DAY = "today"  # the name under which the day's budget is held up

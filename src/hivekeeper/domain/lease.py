@@ -8,7 +8,7 @@ Silence is measured on the clock that stops while the machine sleeps, so a night
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hivekeeper.domain.rows import HeartbeatRow, LeaseRow
+from hivekeeper.domain.hive_rows import HeartbeatRow, LeaseRow
 
 
 @dataclass(frozen=True, slots=True)

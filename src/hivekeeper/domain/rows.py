@@ -4,191 +4,35 @@ Field order is column order: the store builds its SELECT lists from these classe
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from hivekeeper.domain.report import ENDED_WELL
-from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, RunState, SwarmState, TaskState
-from hivekeeper.domain.waits import MAX_FETCH_FAILURES, is_waiting
+from hivekeeper.domain.schema import table
+from hivekeeper.domain.states import (
+    OPEN_ATTEMPTS,
+    OPEN_MERGES,
+    OPEN_RUNS,
+    AttemptState,
+    ConvoyState,
+    MergeState,
+    RepoState,
+    RunState,
+    SwarmState,
+    TaskState,
+    is_in,
+)
+from hivekeeper.domain.waits import MAX_FETCH_FAILURES
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """A task."""
-
-    key: str
-    convoy: str
-    id: str
-    title: str
-    command: str
-    repo: str | None
-    verify: str | None
-    priority: int
-    attempts: int
-    attempts_planned: int
-    attempts_allowed: int
-    output: str | None
-    idempotent: int
-    limits: str
-    state: TaskState
-    position: int
-    reason: str
-    added_at: str
-    dispatched_at: str | None
-    completed_at: str | None
-    commit_id: str | None
-    output_path: str | None
-    details: str = "{}"
-
-    def get_limits(self) -> dict[str, Any]:
-        """Read the limits of its runs."""
-        return dict(json.loads(self.limits))
-
-    def get_details(self) -> dict[str, Any]:
-        """Read what only some tasks have: runner, agent, strengths, paths, budget."""
-        return dict(json.loads(self.details))
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The files it promises; one a line, since no name may hold a line's end."""
-        return tuple(self.output.split("\n")) if self.output else ()
-
-    @property
-    def has_room(self) -> bool:
-        """Tell whether its workers have a place of their own; the others work where the hive lies."""
-        return bool(self.repo or self.output) and self.branch is None
-
-    @property
-    def branch(self) -> str | None:
-        """The branch a person made and handed to the queue, in place of something for a worker to do."""
-        return self.get_details().get("branch")
-
-    @property
-    def runners(self) -> tuple[str, ...]:
-        """Who may take its prompt, best first."""
-        said = self.get_details().get("runner") or ()
-        return (said,) if isinstance(said, str) else tuple(said)
-
-    @property
-    def author(self) -> str:
-        """Who it is for, if that was said."""
-        return str(self.get_details().get("agent") or next(iter(self.runners), ""))
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptRow:
-    """One worker's try at a task."""
-
-    task: str
-    number: int
-    convoy: str
-    swarm: int
-    worker: int
-    sandbox: str
-    state: AttemptState
-    reason: str
-    started_at: str
-    ended_at: str | None
-    commit_id: str | None
-    start: str | None = None
-    parked_at: str | None = None
-    parked_seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run."""
-
-    id: str
-    kind: str
-    task: str | None
-    attempt: int | None
-    repo: str | None
-    argv: str
-    directory: str
-    environment: str
-    limits: str
-    boot_id: str
-    state: RunState
-    pid: int | None
-    start_ticks: int | None
-    exit_status: int | None
-    ended_by: str | None
-    output_bytes: int | None
-    reason: str
-    intended_at: str
-    started_at: str | None
-    ended_at: str | None
-    kill_requested_at: str | None
-    rooms: str | None = None
-    runner: str | None = None
-    session: str | None = None
-    outcome: str | None = None
-    words: str | None = None
-    tokens_in: int = 0
-    tokens_out: int = 0
-    microusd: int = 0
-    retry_at: str | None = None
-    reported_at: str | None = None
-    kill_cause: str | None = None
-    waiting_since: str | None = None
-    intended_seq: int = 0
-    reported_seq: int = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether it may still be doing something."""
-        return self.state in (RunState.INTENDED, RunState.RUNNING)
-
-    @property
-    def succeeded(self) -> bool:
-        """Tell whether the command itself ended with 0; no limit, no kill, no failed start."""
-        return self.state is RunState.EXITED and self.exit_status == 0 and self.ended_by == "exit"
-
-    @property
-    def ended_well(self) -> bool:
-        """Tell whether it did what it was for: an agent program by its own word, anything else by its exit code."""
-        return self.succeeded if self.outcome is None else self.outcome in ENDED_WELL
-
-    @property
-    def is_unread(self) -> bool:
-        """Tell whether an agent program has ended and nobody has read yet how."""
-        return self.runner is not None and self.outcome is None and not self.is_open
-
-
-@dataclass(frozen=True, slots=True)
-class MergeRow:
-    """An attempt's way to the integration branch."""
-
-    task: str
-    attempt: int
-    repo: str
-    commit_id: str
-    priority: int
-    position: int
-    state: MergeState
-    round: int
-    base: str | None
-    candidate: str | None
-    tree: str | None
-    reason: str
-    queued_at: str
-    ended_at: str | None
-    tier: str = "clean"
-    failures: int = 0
-    failed_run: str | None = None
-    flakes: int = 0
-    resolved: str | None = None
-    held: str | None = None
-    approved: int = 0
-
-    @property
-    def key(self) -> str:
-        """Name the entry."""
-        return f"{self.task}.{self.attempt}"
-
-
-@dataclass(frozen=True, slots=True)
+@table(
+    "repo",
+    key={"name": "repo"},
+    of_convoy=False,
+    constraints=(
+        "CHECK (state <> 'READY' OR integration IS NOT NULL)",
+        "CHECK ((state = 'FAILED') = (problem IS NOT NULL))",
+    ),
+)
 class RepoRow:
     """A repository."""
 
@@ -198,20 +42,20 @@ class RepoRow:
     verify: str | None
     state: RepoState
     fetches: int
-    integration: str | None
-    problem: str | None
-    publishing: str | None
-    published: str | None
-    publications: int
-    publish_problem: str | None
-    publish_retry_at: str | None
     details: str = "{}"
+    integration: str | None = None
+    problem: str | None = None
+    publishing: str | None = None
+    published: str | None = None
+    publications: int = 0
+    publish_problem: str | None = None
+    publish_retry_at: str | None = None
+    publish_failed_at: str | None = None
     paused: int = 0
     resumptions: int = 0
     stopped: str | None = None
     pinned: str | None = None
     pinned_files: str = "[]"
-    publish_failed_at: str | None = None
     fetch_problem: str | None = None
     fetch_failures: int = 0
     fetch_failed_at: str | None = None
@@ -272,7 +116,316 @@ class RepoRow:
         return dict(self.get_details().get("regenerate", {}))
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "convoy",
+    key={"name": "convoy"},
+    constraints=(
+        "UNIQUE (pipeline)",
+        "CHECK ((state = 'ACTIVE') = (ended_at IS NULL))",
+        "CHECK ((state = 'ARCHIVED') = (archived_at IS NOT NULL))",
+    ),
+    indexes=("convoy_by_state ON convoy (state)",),
+)
+class ConvoyRow:
+    """A convoy."""
+
+    name: str
+    pipeline: str
+    state: ConvoyState
+    submitted_at: str
+    accept: str | None = None
+    budget: str = "{}"
+    defaults: str = "{}"
+    workers: int = 0
+    swarms: int = 0
+    opened_at: str | None = None
+    opened_seq: int = 0
+    ended_at: str | None = None
+    archived_at: str | None = None
+
+    def get_defaults(self) -> dict[str, Any]:
+        """Read what its plan says for tasks that do not say it themselves."""
+        return dict(json.loads(self.defaults))
+
+
+@table(
+    "swarm",
+    key={"convoy": "convoy", "number": "number"},
+    references={"convoy": "convoy"},
+    constraints=("CHECK ((state = 'CLOSED') = (closed_at IS NOT NULL))",),
+    indexes=("swarm_open ON swarm (convoy, number) WHERE state = 'OPEN'",),
+)
+class SwarmRow:
+    """A batch of attempts."""
+
+    convoy: str
+    number: int
+    state: SwarmState
+    opened_at: str
+    closed_at: str | None = None
+
+
+@table(
+    "task",
+    key={"key": "task"},
+    references={"convoy": "convoy", "repo": "repo"},
+    constraints=(
+        "CHECK (idempotent IN (0, 1))",
+        "CHECK (attempts <= attempts_allowed)",
+        "CHECK ((state = 'COMPLETE') = (completed_at IS NOT NULL))",
+        "CHECK (state IN ('PENDING', 'CANCELLED') OR dispatched_at IS NOT NULL)",
+    ),
+    indexes=(
+        "task_by_state ON task (state, priority DESC, position)",
+        "task_by_convoy ON task (convoy, state)",
+        # Few tasks are branches of a person's, and they wait for no worker.
+        "task_branch ON task (state) WHERE branch IS NOT NULL",
+    ),
+)
+class TaskRow:
+    """A task; `branch` is one a person made and handed to the queue, in place of something for a worker to do.
+
+    `remakes` is the task whose commit had landed and is made again.
+    """
+
+    key: str
+    convoy: str
+    id: str
+    title: str
+    command: str
+    repo: str | None
+    verify: str | None
+    priority: int
+    attempts_planned: int
+    attempts_allowed: int
+    output: str | None
+    idempotent: int
+    limits: str
+    state: TaskState
+    position: int
+    added_at: str
+    details: str = "{}"
+    branch: str | None = None
+    remakes: str | None = None
+    agent: str | None = None
+    attempts: int = 0
+    reason: str = ""
+    dispatched_at: str | None = None
+    completed_at: str | None = None
+    commit_id: str | None = None
+    output_path: str | None = None
+
+    def get_limits(self) -> dict[str, Any]:
+        """Read the limits of its runs."""
+        return dict(json.loads(self.limits))
+
+    def get_details(self) -> dict[str, Any]:
+        """Read what only some tasks have: runner, agent, strengths, paths, budget."""
+        return dict(json.loads(self.details))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The files it promises; one a line, since no name may hold a line's end."""
+        return tuple(self.output.split("\n")) if self.output else ()
+
+    @property
+    def has_room(self) -> bool:
+        """Tell whether its workers have a place of their own; the others work where the hive lies."""
+        return bool(self.repo or self.output) and self.branch is None
+
+    @property
+    def runners(self) -> tuple[str, ...]:
+        """Who may take its prompt, best first."""
+        said = self.get_details().get("runner") or ()
+        return (said,) if isinstance(said, str) else tuple(said)
+
+    @property
+    def author(self) -> str:
+        """Who it is for, if that was said."""
+        return self.agent or next(iter(self.runners), "")
+
+
+@table(
+    "task_after",
+    key={"task": "task", "after": "after"},
+    references={"task": "task"},
+    indexes=("task_after_by_after ON task_after (after)",),
+)
+class TaskAfterRow:
+    """A task that must be COMPLETE before another."""
+
+    task: str
+    after: str
+
+
+@table("task_prompt", key={"task": "task"}, references={"task": "task"})
+class TaskPromptRow:
+    """What a task tells its worker."""
+
+    task: str
+    text: str
+
+
+@table("task_runner", key={"task": "task", "rank": "rank"}, references={"task": "task"})
+class TaskRunnerRow:
+    """A runner that may take a task's prompt, the best first."""
+
+    task: str
+    rank: int
+    runner: str
+
+
+@table(
+    "attempt",
+    key={"task": "task", "number": "attempt"},
+    references={"task": "task"},
+    constraints=(
+        "CHECK (sandbox IN ('NONE', 'PRESENT', 'REMOVED'))",
+        f"CHECK (({is_in(OPEN_ATTEMPTS)}) = (ended_at IS NULL))",
+    ),
+    indexes=(
+        f"attempt_open ON attempt (state) WHERE {is_in(OPEN_ATTEMPTS)}",
+        "attempt_unswept ON attempt (ended_at) WHERE sandbox = 'PRESENT'",
+        "attempt_by_swarm ON attempt (convoy, swarm, state)",
+    ),
+)
+class AttemptRow:
+    """One worker's try at a task."""
+
+    task: str
+    number: int
+    convoy: str
+    swarm: int
+    worker: int
+    sandbox: str
+    state: AttemptState
+    started_at: str
+    start: str | None = None
+    reason: str = ""
+    ended_at: str | None = None
+    commit_id: str | None = None
+    parked_at: str | None = None
+    parked_seq: int = 0
+
+
+@table(
+    "merge_entry",
+    key={"task": "task", "attempt": "attempt"},
+    references={"repo": "repo"},
+    constraints=(
+        "CHECK (state NOT IN ('VERIFYING', 'LANDING', 'LANDED') OR (base IS NOT NULL AND candidate IS NOT NULL))",
+        f"CHECK (({is_in(OPEN_MERGES)}) = (ended_at IS NULL))",
+    ),
+    indexes=(f"merge_entry_open ON merge_entry (repo, priority DESC, position) WHERE {is_in(OPEN_MERGES)}",),
+)
+class MergeRow:
+    """An attempt's way to the integration branch."""
+
+    task: str
+    attempt: int
+    repo: str
+    commit_id: str
+    priority: int
+    position: int
+    state: MergeState
+    queued_at: str
+    round: int = 0
+    base: str | None = None
+    candidate: str | None = None
+    tree: str | None = None
+    reason: str = ""
+    ended_at: str | None = None
+    tier: str = "clean"
+    failures: int = 0
+    failed_run: str | None = None
+    flakes: int = 0
+    resolved: str | None = None
+    held: str | None = None
+    approved: int = 0
+
+    @property
+    def key(self) -> str:
+        """Name the entry."""
+        return f"{self.task}.{self.attempt}"
+
+
+@table(
+    "run",
+    key={"id": "run"},
+    constraints=(
+        "CHECK (state <> 'RUNNING' OR pid IS NOT NULL)",
+        "CHECK ((state = 'EXITED') = (exit_status IS NOT NULL))",
+        f"CHECK (({is_in(OPEN_RUNS)}) = (ended_at IS NULL))",
+    ),
+    indexes=(
+        # Only open runs: the index stays small however long the history, and an ended run leaves it.
+        f"run_open ON run (state) WHERE {is_in(OPEN_RUNS)}",
+        "run_by_attempt ON run (task, attempt)",
+        "run_unread ON run (id) WHERE runner IS NOT NULL AND outcome IS NULL",
+        "run_paid ON run (ended_at) WHERE runner IS NOT NULL",
+    ),
+)
+class RunRow:
+    """A run."""
+
+    id: str
+    kind: str
+    task: str | None
+    attempt: int | None
+    repo: str | None
+    argv: str
+    directory: str
+    environment: str
+    limits: str
+    boot_id: str
+    state: RunState
+    intended_at: str
+    intended_seq: int = 0
+    rooms: str | None = None
+    runner: str | None = None
+    session: str | None = None
+    pid: int | None = None
+    start_ticks: int | None = None
+    started_at: str | None = None
+    exit_status: int | None = None
+    ended_by: str | None = None
+    output_bytes: int | None = None
+    reason: str = ""
+    ended_at: str | None = None
+    kill_requested_at: str | None = None
+    kill_cause: str | None = None
+    waiting_since: str | None = None
+    outcome: str | None = None
+    words: str | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    microusd: int = 0
+    retry_at: str | None = None
+    reported_at: str | None = None
+    reported_seq: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it may still be doing something."""
+        return self.state in (RunState.INTENDED, RunState.RUNNING)
+
+    @property
+    def succeeded(self) -> bool:
+        """Tell whether the command itself ended with 0; no limit, no kill, no failed start."""
+        return self.state is RunState.EXITED and self.exit_status == 0 and self.ended_by == "exit"
+
+    @property
+    def ended_well(self) -> bool:
+        """Tell whether it did what it was for: an agent program by its own word, anything else by its exit code."""
+        return self.succeeded if self.outcome is None else self.outcome in ENDED_WELL
+
+    @property
+    def is_unread(self) -> bool:
+        """Tell whether an agent program has ended and nobody has read yet how."""
+        return self.runner is not None and self.outcome is None and not self.is_open
+
+
+@table("message", key={"id": "message"}, indexes=("message_by_task ON message (task, attempt)",))
 class MessageRow:
     """What the hive has to say to whoever works on a task."""
 
@@ -289,89 +442,10 @@ class MessageRow:
         return dict(json.loads(self.body))
 
 
-@dataclass(frozen=True, slots=True)
-class ConvoyRow:
-    """A convoy."""
+@table("resolution", key={"hunk": "hunk"}, of_convoy=False)
+class ResolutionRow:
+    """How a conflict was settled in something that landed, by the hash of its three sides."""
 
-    name: str
-    pipeline: str
-    state: ConvoyState
-    submitted_at: str
-    ended_at: str | None
-    archived_at: str | None
-    workers: int
-    swarms: int
-    accept: str | None = None
-    opened_at: str | None = None
-    budget: str = "{}"
-    defaults: str = "{}"
-    opened_seq: int = 0
-
-    def get_defaults(self) -> dict[str, Any]:
-        """Read what its plan says for tasks that do not say it themselves."""
-        return dict(json.loads(self.defaults))
-
-
-@dataclass(frozen=True, slots=True)
-class HoldRow:
-    """What keeps something from going on; `until` None waits for a person. `strikes` counts those in a row."""
-
-    scope: str
-    name: str
-    cause: str
-    until: str | None
-    strikes: int
-    why: str
-    placed_at: str
-    lifted: int
-    placed_seq: int = 0
-
-    def holds(self, now: str) -> bool:
-        """Tell whether it does at this moment."""
-        return not self.lifted and (self.until is None or is_waiting(now, self.placed_at, self.until))
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetRow:
-    """What a person allows, in place of what was planned."""
-
-    scope: str
-    name: str
-    tokens: int | None
-    microusd: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class SwarmRow:
-    """A batch of attempts."""
-
-    convoy: str
-    number: int
-    state: SwarmState
-    opened_at: str
-    closed_at: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseRow:
-    """The coordinator's lease."""
-
-    id: int
-    holder: str
-    epoch: int
-    pid: int
-    start_ticks: int
-    boot_id: str
-    taken_at: str
-    released_at: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatRow:
-    """When the keeper was last known alive."""
-
-    id: int
-    epoch: int
-    at: str
-    boot_id: str
-    monotonic_ms: int
+    hunk: str
+    text: str
+    task: str

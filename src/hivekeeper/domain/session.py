@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain.budget import DAY
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.report import FOR_A_PERSON, Outcome
-from hivekeeper.domain.rows import AttemptRow, HoldRow, MessageRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, MessageRow, RunRow, TaskRow
 from hivekeeper.domain.run import PERSON
 from hivekeeper.domain.states import RunState
 

@@ -4,7 +4,7 @@ Terminal states are those the table leads nowhere from. The projection may only 
 the schema's CHECK constraints repeat the states (a test says they agree).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -154,6 +154,19 @@ _SOURCES: Mapping[type[StrEnum], Mapping[StrEnum, tuple[StrEnum, ...]]] = {
     machine: {target: tuple(source for source in table if target in table[source]) for target in table}
     for machine, table in TRANSITIONS.items()
 }
+
+
+OPEN_RUNS = (RunState.INTENDED, RunState.RUNNING)
+OPEN_ATTEMPTS = (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
+OPEN_MERGES = (MergeState.QUEUED, MergeState.VERIFYING, MergeState.LANDING)
+SETTLED_ATTEMPTS = tuple(state for state in AttemptState if state not in OPEN_ATTEMPTS)
+AT_REST = (TaskState.FAILED, TaskState.UNKNOWN, TaskState.CANCELLED)
+
+
+def is_in(states: Iterable[StrEnum], column: str = "state") -> str:
+    """Write the condition that a row is in one of these states, as SQL says it."""
+    names = ", ".join(f"'{state.value}'" for state in states)
+    return f"{column} IN ({names})"
 
 
 def sources_of(state: StrEnum) -> tuple[StrEnum, ...]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from hivekeeper.domain.rows import AttemptRow, HoldRow, MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.hive_rows import HoldRow
+from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState, TaskState
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from hivekeeper.clock import Clock
 from hivekeeper.commands.leases import release_lease, take_lease
+from hivekeeper.domain.hive_rows import LeaseRow
 from hivekeeper.domain.lease import KillFirst, Leave, Take, decide_lease
-from hivekeeper.domain.rows import LeaseRow
 from hivekeeper.errors import AnotherKeeperError, StaleEpochError, UnavailableError
 from hivekeeper.runs.wrapper import read_boot_id, read_start_ticks
 from hivekeeper.store import queries

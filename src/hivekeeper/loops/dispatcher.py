@@ -27,10 +27,11 @@ from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
 from hivekeeper.domain import session as sessions
 from hivekeeper.domain.budget import NO_CAP, Cap
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.merge import REWORK
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.plan import find_stray
-from hivekeeper.domain.rows import AttemptRow, HoldRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.runner import Runner, make_shell_argv
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.waits import has_passed
@@ -309,7 +310,7 @@ class Dispatcher:
         commit = mirror.find_commit(orders.attempt_ref(task.key, attempt.number))
         if commit is None:
             return Unproven("what it left was not kept in the mirror")
-        if "remakes" in task.get_details():  # it has landed before, wherever the branch is now
+        if task.remakes:  # it has landed before, wherever the branch is now
             return Proven(commit=commit)
         base = mirror.find_merge_base(commit, orders.integration_ref(repo.branch))
         if base is None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,10 +46,3 @@ _HERE = Path(__file__).parent
 def load_sql() -> dict[str, str]:
     """Read every `sql/verb_noun.sql`, by its name."""
     return {path.stem: path.read_text("utf-8") for path in sorted((_HERE / "sql").glob("*.sql"))}
-
-
-@cache
-def load_migrations() -> tuple[tuple[int, str], ...]:
-    """Read every `migrations/NNNN_name.sql`, in order, with its number; once, however often a ledger is opened."""
-    paths = sorted((_HERE / "migrations").glob("*.sql"))
-    return tuple((int(path.name[:4]), path.read_text("utf-8")) for path in paths)

@@ -18,14 +18,13 @@ from typing import Any, assert_never
 
 from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.domain.events import REQUESTS, Body, Event, LeaseTaken, chain_hash, decode_body, encode_body
-from hivekeeper.domain.project import Change, Insert, Update, Upsert, project
+from hivekeeper.domain.schema import Change, Insert, Update, Upsert, project
 from hivekeeper.errors import DamagedLedgerError, HiveError, IllegalTransitionError, InputError, StaleEpochError
 from hivekeeper.store.database import Connection, Database
 from hivekeeper.store.sqlite import (
     SqliteDatabase,
     check_identity,
     create_database,
-    migrate_database,
     reading_only,
 )
 
@@ -218,8 +217,7 @@ def open_ledger(path: Path, clock: Clock | None = None) -> Ledger:
     """
     with reading_only(path) as connection:
         check_identity(connection, path)
-        check_tail(connection, CHECKED_AT_START)  # head and event have been the same since the first schema
-    migrate_database(path)
+        check_tail(connection, CHECKED_AT_START)
     return Ledger(SqliteDatabase(path), clock or SystemClock())
 
 

@@ -1,4 +1,9 @@
-"""Every read of the tables, by name; each is one `.sql` file and one typed answer."""
+"""Every read of the tables, by name, each with one typed answer.
+
+What only names rows is asked by `find` and `list_rows`; whatever deserves a sentence is a `.sql` file of its own. In
+those, `{task}` stands for the columns of a row, and `{is_open:run}` or the name of a file that begins with `_` for a
+condition that is said once.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -7,41 +12,27 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from hivekeeper.domain.events import Event
+from hivekeeper.domain.hive_rows import BudgetRow, CursorRow, HeartbeatRow, HoldRow, LeaseRow
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import (
     AttemptRow,
-    BudgetRow,
     ConvoyRow,
-    HeartbeatRow,
-    HoldRow,
-    LeaseRow,
     MergeRow,
     MessageRow,
     RepoRow,
+    ResolutionRow,
     RunRow,
     SwarmRow,
+    TaskAfterRow,
+    TaskPromptRow,
     TaskRow,
 )
-from hivekeeper.domain.states import AttemptState, TaskState
+from hivekeeper.domain.schema import TABLES, Table, Value, get_table
+from hivekeeper.domain.states import OPEN_ATTEMPTS, OPEN_MERGES, OPEN_RUNS, AttemptState, TaskState, is_in
 from hivekeeper.store.database import Connection, Parameters, load_sql
 from hivekeeper.store.ledger import to_event
 
 R = TypeVar("R")
-
-TABLES: dict[str, type[Any]] = {
-    "task": TaskRow,
-    "attempt": AttemptRow,
-    "run": RunRow,
-    "merge_entry": MergeRow,
-    "repo": RepoRow,
-    "message": MessageRow,
-    "hold": HoldRow,
-    "budget": BudgetRow,
-    "convoy": ConvoyRow,
-    "swarm": SwarmRow,
-    "lease": LeaseRow,
-    "heartbeat": HeartbeatRow,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +47,36 @@ class SwarmTally:
     last_worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class CursorRow:
-    """A reader of the log: up to and with this event it has read everything."""
+def find(connection: Connection, row: type[R], **key: Value) -> R | None:
+    """Find the row with these values, if there is one."""
+    return next(iter(list_rows(connection, row, "", **key)), None)
 
-    name: str
-    seq: int
-    moved_at: str
+
+def list_rows(connection: Connection, row: type[R], order: str, **where: Value) -> list[R]:
+    """List the rows with these values, in the order of these columns."""
+    return [_build(row, found) for found in connection.rows(_select(get_table(row).name, order, tuple(where)), where)]
+
+
+@cache
+def _select(table: str, order: str, where: tuple[str, ...]) -> str:
+    condition = f" WHERE {' AND '.join(f'{name} = :{name}' for name in where)}" if where else ""
+    # Names from our own declarations; every value is a bound parameter.
+    return f"SELECT {_columns_of(TABLES[table])} FROM {table}{condition}{f' ORDER BY {order}' if order else ''}"  # noqa: S608 - see above
 
 
 def find_task(connection: Connection, key: str) -> TaskRow | None:
     """Find a task by its key."""
-    return _one(connection, "find_task", TaskRow, {"key": key})
+    return find(connection, TaskRow, key=key)
 
 
 def list_tasks_by_id(connection: Connection, task_id: str) -> list[TaskRow]:
     """List the tasks a bare id may mean."""
-    return _all(connection, "list_tasks_by_id", TaskRow, {"id": task_id})
+    return list_rows(connection, TaskRow, "position", id=task_id)
 
 
 def list_tasks_of_convoy(connection: Connection, convoy: str) -> list[TaskRow]:
     """List a convoy's tasks."""
-    return _all(connection, "list_tasks_of_convoy", TaskRow, {"convoy": convoy})
+    return list_rows(connection, TaskRow, "position", convoy=convoy)
 
 
 def list_ready_tasks(connection: Connection, limit: int, *, now: str = "") -> list[TaskRow]:
@@ -92,12 +91,12 @@ def list_resumable(connection: Connection, limit: int, *, now: str) -> list[tupl
 
 def list_holds(connection: Connection) -> list[HoldRow]:
     """List everything that is, or once was, held up."""
-    return _all(connection, "list_holds", HoldRow)
+    return list_rows(connection, HoldRow, "scope, name")
 
 
 def list_budgets(connection: Connection) -> list[BudgetRow]:
     """List what a person has allowed beyond what was planned."""
-    return _all(connection, "list_budgets", BudgetRow)
+    return list_rows(connection, BudgetRow, "scope, name")
 
 
 def list_unread_runs(connection: Connection) -> list[RunRow]:
@@ -129,7 +128,7 @@ def list_paid_runs(connection: Connection, *, since: str = "") -> list[tuple[Run
 
 def list_tasks_in_state(connection: Connection, state: TaskState) -> list[TaskRow]:
     """List tasks in one state."""
-    return _all(connection, "list_tasks_in_state", TaskRow, {"state": state})
+    return list_rows(connection, TaskRow, "priority DESC, position", state=state)
 
 
 def list_unfinished_predecessors(connection: Connection, task: str) -> list[TaskRow]:
@@ -139,7 +138,7 @@ def list_unfinished_predecessors(connection: Connection, task: str) -> list[Task
 
 def list_predecessors(connection: Connection, task: str) -> list[str]:
     """List the keys of all tasks that come before this one."""
-    return [row[0] for row in connection.rows(_sql("list_predecessors"), {"task": task})]
+    return [row.after for row in list_rows(connection, TaskAfterRow, "after", task=task)]
 
 
 def count_waiting_by_repo(connection: Connection) -> dict[str, int]:
@@ -159,12 +158,13 @@ def list_runs_of_gate(connection: Connection, prefix: str) -> list[RunRow]:
 
 def list_messages(connection: Connection, task: str, attempt: int) -> list[MessageRow]:
     """List what the hive had to say to an attempt, oldest first."""
-    return _all(connection, "list_messages", MessageRow, {"task": task, "attempt": attempt})
+    return list_rows(connection, MessageRow, "seq", task=task, attempt=attempt)
 
 
 def find_resolution(connection: Connection, hunk: str) -> str | None:
     """Find how a conflict was settled before, in something that landed."""
-    return next((str(row[0]) for row in connection.rows(_sql("find_resolution"), {"hunk": hunk})), None)
+    found = find(connection, ResolutionRow, hunk=hunk)
+    return found.text if found else None
 
 
 def list_ready_branches(connection: Connection) -> list[TaskRow]:
@@ -179,12 +179,13 @@ def list_repos_made_again(connection: Connection) -> set[str]:
 
 def find_prompt(connection: Connection, task: str) -> str:
     """Find what a task tells its worker; nothing when it is a command."""
-    return next((str(row[0]) for row in connection.rows(_sql("find_prompt"), {"task": task})), "")
+    found = find(connection, TaskPromptRow, task=task)
+    return found.text if found else ""
 
 
 def count_tasks_by_state(connection: Connection, convoy: str) -> dict[TaskState, int]:
     """Count a convoy's tasks in each state."""
-    rows = connection.rows(_sql("count_tasks_by_state"), {"convoy": convoy})
+    rows = connection.rows("SELECT state, count(*) FROM task WHERE convoy = :convoy GROUP BY state", {"convoy": convoy})
     return {TaskState(state): count for state, count in rows}
 
 
@@ -200,7 +201,9 @@ def count_startable(connection: Connection, convoy: str) -> int:
 
 def find_last_end(connection: Connection, convoy: str) -> str | None:
     """Find when the last task of a convoy was completed."""
-    found: str | None = connection.rows(_sql("find_last_end"), {"convoy": convoy})[0][0]
+    found: str | None = connection.rows(
+        "SELECT max(completed_at) FROM task WHERE convoy = :convoy", {"convoy": convoy}
+    )[0][0]
     return found
 
 
@@ -211,7 +214,7 @@ def list_open_attempts(connection: Connection, state: AttemptState) -> list[tupl
 
 def list_attempts_of_task(connection: Connection, task: str) -> list[AttemptRow]:
     """List every try at a task."""
-    return _all(connection, "list_attempts_of_task", AttemptRow, {"task": task})
+    return list_rows(connection, AttemptRow, "number", task=task)
 
 
 def list_runs_of_open_attempts(connection: Connection, state: AttemptState) -> dict[tuple[str, int], list[RunRow]]:
@@ -224,12 +227,12 @@ def list_runs_of_open_attempts(connection: Connection, state: AttemptState) -> d
 
 def list_runs_of_attempt(connection: Connection, task: str, attempt: int) -> list[RunRow]:
     """List one attempt's runs, oldest first."""
-    return _all(connection, "list_runs_of_attempt", RunRow, {"task": task, "attempt": attempt})
+    return list_rows(connection, RunRow, "intended_seq, id", task=task, attempt=attempt)
 
 
 def find_run(connection: Connection, run: str) -> RunRow | None:
     """Find a run by its id."""
-    return _one(connection, "find_run", RunRow, {"id": run})
+    return find(connection, RunRow, id=run)
 
 
 def list_open_runs(connection: Connection) -> list[RunRow]:
@@ -244,22 +247,22 @@ def list_open_merges(connection: Connection) -> list[MergeRow]:
 
 def find_merge(connection: Connection, task: str, attempt: int) -> MergeRow | None:
     """Find one attempt's entry in the merge queue."""
-    return _one(connection, "find_merge", MergeRow, {"task": task, "attempt": attempt})
+    return find(connection, MergeRow, task=task, attempt=attempt)
 
 
 def find_repo(connection: Connection, name: str) -> RepoRow | None:
     """Find a repository."""
-    return _one(connection, "find_repo", RepoRow, {"name": name})
+    return find(connection, RepoRow, name=name)
 
 
 def list_repos(connection: Connection) -> list[RepoRow]:
     """List all repositories."""
-    return _all(connection, "list_repos", RepoRow)
+    return list_rows(connection, RepoRow, "name")
 
 
 def find_convoy(connection: Connection, name: str) -> ConvoyRow | None:
     """Find a convoy."""
-    return _one(connection, "find_convoy", ConvoyRow, {"name": name})
+    return find(connection, ConvoyRow, name=name)
 
 
 def list_convoys(connection: Connection, *, archived: bool = False) -> list[ConvoyRow]:
@@ -281,8 +284,7 @@ def list_closable_swarms(connection: Connection) -> list[SwarmRow]:
 
 def find_last_swarm_of_task(connection: Connection, task: str) -> int | None:
     """Find the latest batch a task was in."""
-    rows = connection.rows(_sql("find_last_swarm_of_task"), {"task": task})
-    found: int | None = rows[0][0]
+    found: int | None = connection.rows("SELECT max(swarm) FROM attempt WHERE task = :task", {"task": task})[0][0]
     return found
 
 
@@ -293,12 +295,12 @@ def list_removable_sandboxes(connection: Connection, limit: int) -> list[Attempt
 
 def find_lease(connection: Connection) -> LeaseRow | None:
     """Find who holds, or held last, the lease."""
-    return _one(connection, "find_lease", LeaseRow)
+    return find(connection, LeaseRow, id=1)
 
 
 def find_heartbeat(connection: Connection) -> HeartbeatRow | None:
     """Find the keeper's last heartbeat."""
-    return _one(connection, "find_heartbeat", HeartbeatRow)
+    return find(connection, HeartbeatRow, id=1)
 
 
 def count_open_work(connection: Connection) -> tuple[int, int, int]:
@@ -323,18 +325,18 @@ def list_convoys_archived_between(connection: Connection, after: int, until: int
 
 def find_recorded_at(connection: Connection, seq: int) -> str | None:
     """Find when an event was written down."""
-    rows = connection.rows(_sql("find_recorded_at"), {"seq": seq})
+    rows = connection.rows("SELECT recorded_at FROM event WHERE seq = :seq", {"seq": seq})
     return rows[0][0] if rows else None
 
 
 def find_cursor(connection: Connection, name: str) -> CursorRow | None:
     """Find how far a reader of the log has come."""
-    return _one(connection, "find_cursor", CursorRow, {"name": name})
+    return find(connection, CursorRow, name=name)
 
 
 def list_cursors(connection: Connection) -> list[CursorRow]:
     """List all readers of the log."""
-    return _all(connection, "list_cursors", CursorRow)
+    return list_rows(connection, CursorRow, "name")
 
 
 def find_checkpoint(connection: Connection, seq: int) -> tuple[int, str] | None:
@@ -345,12 +347,12 @@ def find_checkpoint(connection: Connection, seq: int) -> tuple[int, str] | None:
 
 def list_checkpoints(connection: Connection) -> list[int]:
     """List at which events a state was put by, oldest first."""
-    return [row[0] for row in connection.rows(_sql("list_checkpoints"))]
+    return [row[0] for row in connection.rows("SELECT seq FROM checkpoint ORDER BY seq")]
 
 
 def find_last_checkpoint(connection: Connection) -> int:
     """Find at which event a state was last put by; 0 when none was."""
-    return int(connection.rows(_sql("find_last_checkpoint"))[0][0])
+    return int(connection.rows("SELECT coalesce(max(seq), 0) FROM checkpoint")[0][0])
 
 
 def _sum(connection: Connection, name: str, parameters: Parameters) -> Usage:
@@ -389,9 +391,18 @@ def _state_column(into: Any) -> tuple[int, type[StrEnum] | None]:  # noqa: ANN40
 @cache
 def _sql(name: str) -> str:
     text = _FILES[name]
-    for table, row in TABLES.items():
-        text = text.replace(f"{{{table}}}", ", ".join(f"{table}.{field.name}" for field in fields(row)))
+    for other, fragment in _FILES.items():
+        if other.startswith("_"):
+            text = text.replace(f"{{{other.removeprefix('_')}}}", fragment.partition("\n\n")[2].strip())
+    for table, states in (("attempt", OPEN_ATTEMPTS), ("merge_entry", OPEN_MERGES), ("run", OPEN_RUNS)):
+        text = text.replace(f"{{is_open:{table}}}", is_in(states, f"{table}.state"))
+    for each in TABLES.values():
+        text = text.replace(f"{{{each.name}}}", _columns_of(each))
     return text
+
+
+def _columns_of(table: Table) -> str:
+    return ", ".join(f"{table.name}.{column}" for column in table.columns)
 
 
 _FILES = load_sql()

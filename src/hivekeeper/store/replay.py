@@ -10,11 +10,11 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 from hivekeeper.domain.events import Event, encode_json
-from hivekeeper.domain.project import PROJECTED_TABLES, Change, Insert, project
+from hivekeeper.domain.schema import TABLES, Change, Insert, project
+from hivekeeper.domain.states import OPEN_RUNS, is_in
 from hivekeeper.errors import DamagedLedgerError, IllegalTransitionError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -24,19 +24,15 @@ from hivekeeper.store.sqlite import StatementError, in_memory
 PAGE = 1000
 MOST_DIFFERENCES = 20
 
-# Of every projected table the columns, and how many of them, from the left, are its key.
-_COLUMNS = {table: tuple(field.name for field in fields(row)) for table, row in queries.TABLES.items()}
-_COLUMNS |= {"task_after": ("task", "after"), "task_prompt": ("task", "text"), "resolution": ("hunk", "text", "task")}
-_COLUMNS |= {"task_runner": ("task", "rank", "runner")}
-# In all tables but five the first column names a convoy, or what is beneath it: `convoy/task`, `convoy/task.1.agent`.
-_OF_THE_HIVE = ("lease", "repo", "resolution", "hold", "budget")
-_OF_CONVOYS = tuple(table for table in PROJECTED_TABLES if table not in _OF_THE_HIVE)
+PROJECTED_TABLES = tuple(table.name for table in TABLES.values() if table.is_projected)
+_COLUMNS = {name: TABLES[name].columns for name in PROJECTED_TABLES}
+_KEY_WIDTHS = {name: len(TABLES[name].key) for name in PROJECTED_TABLES}
+# In tables of convoys the first column names one, or what is beneath it: `convoy/task`, `convoy/task.1.agent`.
+_OF_CONVOYS = tuple(name for name in PROJECTED_TABLES if TABLES[name].of_convoy)
+_OF_THE_HIVE = tuple(name for name in PROJECTED_TABLES if not TABLES[name].of_convoy)
 _HIVE_RUNS = ("_gates", "_repos")
 # What may come of reading a state that something else wrote, or that was spoilt.
 _UNREADABLE = (StatementError, ValueError, TypeError, KeyError, OverflowError, RecursionError, zlib.error)
-_KEY_WIDTHS = dict.fromkeys(PROJECTED_TABLES, 1) | dict.fromkeys(
-    ("swarm", "task_after", "task_runner", "attempt", "merge_entry", "hold", "budget"), 2
-)
 
 
 def _say_nothing(_seq: int) -> None:
@@ -217,7 +213,7 @@ def find_seq_at(connection: Connection, at: str) -> int:
     return before
 
 
-_IS_OPEN = "state IN ('INTENDED', 'RUNNING')"
+_IS_OPEN = is_in(OPEN_RUNS)
 
 
 def _owner(change: Change) -> str:

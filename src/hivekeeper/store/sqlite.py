@@ -1,4 +1,4 @@
-"""The one door to SQLite: opening, refusing, pragmas, migrations, transactions.
+"""The one door to SQLite: opening, refusing, pragmas, schema, transactions.
 
 Nothing in this process may `open()` the database file: closing any descriptor of it would drop SQLite's locks.
 """
@@ -20,7 +20,8 @@ from hivekeeper.errors import (
     UnavailableError,
     UnreadableLedgerError,
 )
-from hivekeeper.store.database import Parameters, load_migrations
+from hivekeeper.store.database import Parameters
+from hivekeeper.store.schema import SCHEMA, make_ddl
 from hivekeeper.store.turnstile import Turnstile
 
 APPLICATION_ID: Final = 0x48495645  # "HIVE"
@@ -142,7 +143,7 @@ def create_database(path: Path) -> None:
             if _is_unfinished(SqliteConnection(raw), path):
                 for name, wanted in _WRITE_PRAGMAS.items():
                     _set_pragma(raw, name, wanted)
-                _migrate(raw, _schema_version(raw))
+                _make_schema(raw)
         finally:
             raw.close()
         _sync_directory(path.parent)
@@ -188,7 +189,7 @@ def in_memory() -> Iterator[SqliteConnection]:
     """Open empty tables of today's schema that live in memory and end with the block; a replay fills them."""
     raw = _connect(Path(":memory:"), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, {"foreign_keys": 1})
     try:
-        _migrate(raw, 0)
+        _make_schema(raw)
         raw.execute("BEGIN")
         yield SqliteConnection(raw)
     finally:
@@ -208,31 +209,11 @@ def check_identity(connection: SqliteConnection, path: Path) -> None:
         raise DamagedLedgerError(what, advice="Type: hive init")
     if application != APPLICATION_ID:
         raise _foreign(path)
-    newest = load_migrations()[-1][0]
-    if version > newest:
-        what = f"The ledger at {path} has schema {version}; this Hivekeeper knows up to {newest}."
+    if version > SCHEMA:
+        what = f"The ledger at {path} has schema {version}; this Hivekeeper knows up to {SCHEMA}."
         raise NewerLedgerError(what, advice="Update Hivekeeper: pip install --upgrade hivekeeper")
-
-
-def _needs_migration(connection: SqliteConnection) -> bool:
-    """Tell whether a ledger is of an older schema."""
-    return _schema_version(connection.raw) < load_migrations()[-1][0]
-
-
-def migrate_database(path: Path) -> int:
-    """Bring an older ledger to today's schema, each migration in its own transaction; tell how many were applied."""
-    with reading_only(path) as connection:
-        if not _needs_migration(connection):
-            return 0
-    with _explained(path), closing(Turnstile(path.with_suffix(".lock"))) as turnstile, turnstile:
-        raw = _connect(path, apsw.SQLITE_OPEN_READWRITE, _WRITE_PRAGMAS)
-        try:
-            return _migrate(raw, _schema_version(raw))
-        except apsw.SQLError as error:  # what it would add is there: the number was damaged, not the schema
-            what = f"The ledger at {path} has not the schema that it says it has: {error}."
-            raise DamagedLedgerError(what, advice=_RESTORE) from error
-        finally:
-            raw.close()
+    if version < SCHEMA:
+        raise DamagedLedgerError(f"The ledger at {path} says that it has schema {version}.", advice=_RESTORE)
 
 
 def _foreign(path: Path) -> ForeignLedgerError:
@@ -240,20 +221,17 @@ def _foreign(path: Path) -> ForeignLedgerError:
     return ForeignLedgerError(what, advice="Move it away, or choose another directory for this hive.")
 
 
-def _migrate(raw: apsw.Connection, version: int) -> int:
-    todo = [(number, sql) for number, sql in load_migrations() if number > version]
-    for number, sql in todo:
-        raw.execute("BEGIN IMMEDIATE")
-        try:
-            raw.execute(sql)
-            raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            raw.execute(f"PRAGMA user_version = {number}")
-            raw.execute("COMMIT")
-        except BaseException:
-            if raw.in_transaction:
-                raw.execute("ROLLBACK")
-            raise
-    return len(todo)
+def _make_schema(raw: apsw.Connection) -> None:
+    raw.execute("BEGIN IMMEDIATE")
+    try:
+        raw.execute(make_ddl())
+        raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        raw.execute(f"PRAGMA user_version = {SCHEMA}")
+        raw.execute("COMMIT")
+    except BaseException:
+        if raw.in_transaction:
+            raw.execute("ROLLBACK")
+        raise
 
 
 def _connect(path: Path, flags: int, pragmas: Mapping[str, str | int]) -> apsw.Connection:
@@ -330,9 +308,9 @@ def _explain(error: Exception, path: Path) -> HiveError:
             return UnavailableError(f"The ledger at {path} could not be used: {error}.")
 
 
-def read_schema(connection: SqliteConnection) -> tuple[int, int]:
-    """Tell which schema a ledger has, and which one is today's."""
-    return _schema_version(connection.raw), load_migrations()[-1][0]
+def read_schema(connection: SqliteConnection) -> int:
+    """Tell which schema a ledger has."""
+    return _schema_version(connection.raw)
 
 
 def list_file_problems(connection: SqliteConnection) -> list[str]:

@@ -262,10 +262,9 @@ def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
 
 def _as_row(wanted: e.RepoWanted, known: RepoRow | None) -> RepoRow:
     """See a repository as the merger did."""
-    nothing = (None, None, None, None)
     place = (wanted.repo, wanted.path, wanted.branch, wanted.verify)
-    row = RepoRow(*place, RepoState.READY, wanted.fetch, *nothing, 0, None, None, e.encode_json(wanted.details))
-    return replace(row, resumptions=known.resumptions if known else 0)
+    resumptions = known.resumptions if known else 0
+    return RepoRow(*place, RepoState.READY, wanted.fetch, e.encode_json(wanted.details), resumptions=resumptions)
 
 
 def _check_acknowledged(history: History) -> Iterator[Violation]:
@@ -358,7 +357,7 @@ def _holds(mirror: Path, task: TaskRow, attempt: int) -> bool:
         subprocess.run(argv, capture_output=True, check=False, text=True).stdout for argv in asked
     )
     # What is made again is one commit, and a merge would bring everything before it.
-    return bool(branches) and (merged == tree or "remakes" in task.get_details())
+    return bool(branches) and (merged == tree or task.remakes is not None)
 
 
 def _find_tip(repository: Path, ref: str) -> str | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hivekeeper.domain.budget import MICRO
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.report import Usage
-from hivekeeper.domain.rows import HoldRow
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import AttemptState
 from hivekeeper.store import queries

@@ -9,9 +9,10 @@ from shlex import join
 from typing import Any
 
 from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, NOT_AS_PROMISED, describe_ending
+from hivekeeper.domain.hive_rows import HeartbeatRow, LeaseRow
 from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.names import attempt_run_id
-from hivekeeper.domain.rows import AttemptRow, HeartbeatRow, LeaseRow, MergeRow, RepoRow, RunRow
+from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
 from hivekeeper.places import Places
 from hivekeeper.sandbox.walls import Level

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.names import find_nearest, task_key
-from hivekeeper.domain.rows import HoldRow, TaskRow
+from hivekeeper.domain.rows import TaskRow
 from hivekeeper.domain.session import choose_runner, find_hold
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.why import Facts, explain

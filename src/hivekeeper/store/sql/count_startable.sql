@@ -1,8 +1,4 @@
 -- PENDING tasks of a convoy that nothing but a free worker (or a mirror being fetched) keeps from starting.
 SELECT count(*) FROM task LEFT JOIN repo ON repo.name = task.repo
 WHERE task.convoy = :convoy AND task.state = 'PENDING' AND (task.repo IS NULL OR repo.state <> 'FAILED')
-  AND NOT EXISTS (
-    SELECT 1 FROM task_after
-    LEFT JOIN task AS earlier ON earlier.key = task_after.after
-    WHERE task_after.task = task.key AND (earlier.state IS NULL OR earlier.state <> 'COMPLETE')
-  )
+  AND {is_unblocked}

@@ -4,5 +4,5 @@ SELECT {swarm} FROM swarm JOIN convoy ON convoy.name = swarm.convoy
 WHERE swarm.state = 'OPEN' AND (swarm.number < convoy.swarms OR convoy.state <> 'ACTIVE')
   AND NOT EXISTS (
     SELECT 1 FROM attempt WHERE attempt.convoy = swarm.convoy AND attempt.swarm = swarm.number
-      AND attempt.state IN ('WORKING', 'PARKED', 'SUBMITTED')
+      AND {is_open:attempt}
   )

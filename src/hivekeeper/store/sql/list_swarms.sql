@@ -1,7 +1,7 @@
 -- The batches of a convoy, with how many attempts each had and how many of them succeeded or still work.
 SELECT {swarm}, count(attempt.number),
   sum(CASE WHEN attempt.state = 'SUCCEEDED' THEN 1 ELSE 0 END),
-  sum(CASE WHEN attempt.state IN ('WORKING', 'PARKED', 'SUBMITTED') THEN 1 ELSE 0 END),
+  sum(CASE WHEN {is_open:attempt} THEN 1 ELSE 0 END),
   min(attempt.worker), max(attempt.worker)
 FROM swarm LEFT JOIN attempt ON attempt.convoy = swarm.convoy AND attempt.swarm = swarm.number
 WHERE swarm.convoy = :convoy

@@ -1,12 +1,39 @@
-"""Everything that can happen to an entry of a merge queue."""
+"""What happens to an entry of a merge queue."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from hivekeeper.domain.body import Body, kind
+from hivekeeper.domain.rows import MergeRow, RepoRow, ResolutionRow
+from hivekeeper.domain.schema import (
+    AT,
+    PERSON,
+    WHY,
+    Body,
+    event,
+    field_of,
+    made,
+    moves,
+    updates,
+    upserts_each,
+)
+from hivekeeper.domain.states import MergeState
+
+_WAITING = (MergeState.QUEUED, MergeState.VERIFYING)
 
 
-@kind("merge.verifying", "task")
-@dataclass(frozen=True, slots=True)
+@event(
+    "merge.verifying",
+    "task",
+    moves(
+        MergeRow,
+        MergeState.VERIFYING,
+        "tier",
+        "round",
+        "base",
+        "candidate",
+        "tree",
+        where={"round": made(lambda body: body.round - 1)},  # once for each round
+    ),
+)
 class MergeVerifying(Body):
     """A candidate commit was made, on the integration branch's head or on a candidate before it; `tier` says how."""
 
@@ -19,8 +46,7 @@ class MergeVerifying(Body):
     tier: str = "clean"
 
 
-@kind("merge.landing", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.landing", "task", moves(MergeRow, MergeState.LANDING))
 class MergeLanding(Body):
     """The candidate's tree passed; the integration branch is to move from base to candidate."""
 
@@ -28,8 +54,7 @@ class MergeLanding(Body):
     attempt: int
 
 
-@kind("merge.requeued", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.requeued", "task", moves(MergeRow, MergeState.QUEUED, reason=WHY))
 class MergeRequeued(Body):
     """The candidate can no longer land as it is; another is made on today's head."""
 
@@ -37,8 +62,7 @@ class MergeRequeued(Body):
     attempt: int
 
 
-@kind("merge.failed", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.failed", "task", moves(MergeRow, MergeState.QUEUED, failures=1, failed_run=field_of("run"), reason=WHY))
 class MergeFailed(Body):
     """The candidate failed with everything before it landed; it is tried alone once more before it is refused."""
 
@@ -47,8 +71,7 @@ class MergeFailed(Body):
     run: str
 
 
-@kind("merge.flaked", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.flaked", "task", updates(MergeRow, states=_WAITING, failures=0, failed_run=None, flakes=1))
 class MergeFlaked(Body):
     """What had failed passed when it was tried again: its gate is not to be relied on."""
 
@@ -57,8 +80,7 @@ class MergeFlaked(Body):
     run: str
 
 
-@kind("merge.held", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.held", "task", updates(MergeRow, states=_WAITING, where={"held": None}, held=WHY))
 class MergeHeld(Body):
     """The change may not land unless a person says so."""
 
@@ -66,8 +88,7 @@ class MergeHeld(Body):
     attempt: int
 
 
-@kind("merge.approved", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.approved", "task", updates(MergeRow, states=_WAITING, held=None, approved=1), by=PERSON)
 class MergeApproved(Body):
     """A person says that the change may land, if it passes."""
 
@@ -75,8 +96,7 @@ class MergeApproved(Body):
     attempt: int
 
 
-@kind("merge.prioritized", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.prioritized", "task", updates(MergeRow, "priority", states=_WAITING), by=PERSON)
 class MergePrioritized(Body):
     """A person gave an entry another place in the queue."""
 
@@ -85,8 +105,7 @@ class MergePrioritized(Body):
     priority: int
 
 
-@kind("merge.resolved", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.resolved", "task", updates(MergeRow, "tier", states=_WAITING, resolved=field_of("commit"), reason=WHY))
 class MergeResolved(Body):
     """A conflict was settled by a run: the commit merges the change with what had landed; `lost` is what it lacks."""
 
@@ -97,8 +116,16 @@ class MergeResolved(Body):
     lost: list[str]
 
 
-@kind("merge.landed", "task")
-@dataclass(frozen=True, slots=True)
+@event(
+    "merge.landed",
+    "task",
+    moves(MergeRow, MergeState.LANDED, ended_at=AT, reason=""),
+    updates(RepoRow, integration=made(lambda body: body.head or body.commit)),
+    upserts_each(
+        ResolutionRow,
+        lambda body: (({"hunk": hunk}, {"text": text, "task": body.task}) for hunk, text in body.learned.items()),
+    ),
+)
 class MergeLanded(Body):
     """The integration branch holds the candidate; `learned` are hunks of conflicts and how they were settled in it.
 
@@ -110,11 +137,10 @@ class MergeLanded(Body):
     repo: str
     commit: str
     learned: dict[str, str] = field(default_factory=dict)
-    head: str | None = None  # events of older versions have none: nothing was on top
+    head: str | None = None  # nothing was on top
 
 
-@kind("merge.rejected", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.rejected", "task", moves(MergeRow, MergeState.REJECTED, ended_at=AT, reason=WHY))
 class MergeRejected(Body):
     """The change conflicts or its gate did not pass."""
 
@@ -122,8 +148,7 @@ class MergeRejected(Body):
     attempt: int
 
 
-@kind("merge.withdrawn", "task")
-@dataclass(frozen=True, slots=True)
+@event("merge.withdrawn", "task", moves(MergeRow, MergeState.WITHDRAWN, ended_at=AT, reason=WHY))
 class MergeWithdrawn(Body):
     """The task was cancelled before its change landed."""
 

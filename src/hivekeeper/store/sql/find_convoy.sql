@@ -1,2 +1,0 @@
--- The convoy of this name.
-SELECT {convoy} FROM convoy WHERE name = :name

@@ -1,2 +1,0 @@
--- How far a reader of the log has come.
-SELECT name, seq, moved_at FROM cursor WHERE name = :name

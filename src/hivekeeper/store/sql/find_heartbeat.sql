@@ -1,2 +1,0 @@
--- When the keeper was last known alive.
-SELECT {heartbeat} FROM heartbeat WHERE id = 1

@@ -1,2 +1,0 @@
--- Find what a task tells its worker.
-SELECT text FROM task_prompt WHERE task = :task

@@ -1,2 +1,0 @@
--- When an event was written down.
-SELECT recorded_at FROM event WHERE seq = :seq

@@ -1,2 +1,0 @@
--- The repository of this name.
-SELECT {repo} FROM repo WHERE name = :name

@@ -1,2 +1,0 @@
--- How a conflict was settled before.
-SELECT text FROM resolution WHERE hunk = :hunk

@@ -1,2 +1,0 @@
--- The run with this id.
-SELECT {run} FROM run WHERE id = :id

@@ -1,2 +1,0 @@
--- The task with this key.
-SELECT {task} FROM task WHERE key = :key

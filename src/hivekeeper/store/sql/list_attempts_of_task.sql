@@ -1,2 +1,0 @@
--- Every try at a task.
-SELECT {attempt} FROM attempt WHERE task = :task ORDER BY number

@@ -1,2 +1,0 @@
--- At which events a state was put by, oldest first.
-SELECT seq FROM checkpoint ORDER BY seq

@@ -1,2 +1,0 @@
--- Everything that is held up, or once was.
-SELECT {hold} FROM hold ORDER BY hold.scope, hold.name

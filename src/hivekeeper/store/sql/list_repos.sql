@@ -1,2 +1,0 @@
--- All repositories.
-SELECT {repo} FROM repo ORDER BY name

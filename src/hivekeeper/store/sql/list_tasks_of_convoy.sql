@@ -1,2 +1,0 @@
--- All tasks of a convoy, in the order they were asked for.
-SELECT {task} FROM task WHERE convoy = :convoy ORDER BY position
