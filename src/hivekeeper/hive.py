@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.clock import Clock, SystemClock
-from hivekeeper.config.values import Settings
 from hivekeeper.domain.hive_rows import LeaseRow
 from hivekeeper.errors import HiveError, InputError
 from hivekeeper.nudges import nudge
 from hivekeeper.places import Places
 from hivekeeper.runs.wrapper import read_boot_id, read_start_ticks
+from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Ledger, open_ledger, read_head

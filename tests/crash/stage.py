@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivekeeper.clock import SystemClock, to_seconds
-from hivekeeper.config.values import Settings
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.domain.states import ConvoyState, TaskState
@@ -21,6 +20,7 @@ from hivekeeper.domain.waits import LONGEST_FETCH_S
 from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper.keeper import Keeper
+from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger
 from hivekeeper.store.replay import list_differences, rebuilt

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hivekeeper.commands.plans import submit_plan
-from hivekeeper.config.values import Settings
 from hivekeeper.domain.plan import PlanSpec, RepoSpec
 from hivekeeper.domain.run import Alive, Order
 from hivekeeper.domain.states import RunState
@@ -17,6 +16,7 @@ from hivekeeper.hive import Hive
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.loops import Loop
 from hivekeeper.places import Places
+from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Authority, ByPerson, Ledger, Transaction, create_ledger
 from hivekeeper.store.sqlite import SqliteDatabase

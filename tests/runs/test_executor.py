@@ -13,8 +13,11 @@ from hivekeeper.commands.runs import intend_run, request_kill
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState
 from hivekeeper.errors import HiveError
-from hivekeeper.loops.executor import Executor, Settings
+from hivekeeper.loops import Parts
+from hivekeeper.loops.executor import Executor
+from hivekeeper.places import Places
 from hivekeeper.sandbox.walls import Level, Walls
+from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger
 from tests.runs.conftest import Bench, is_running, list_marks, poll_until
@@ -46,8 +49,9 @@ class Desk:
 
     def hire(self) -> Executor:
         """Have a new executor that remembers nothing."""
+        places, runs = Places(Path("/")), self.bench.runs
         self.executor = Executor(
-            self.ledger, self.authority, self.bench.runs, self.clock, Path("/"), lambda: NO_WALLS, Settings()
+            Parts(self.ledger, self.authority, places, runs, self.clock, Settings(), lambda: NO_WALLS)
         )
         return self.executor
 

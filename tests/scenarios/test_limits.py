@@ -8,7 +8,7 @@ import pytest
 
 from hivekeeper.commands.sessions import lift_hold, raise_budget, tell_worker
 from hivekeeper.commands.tasks import cancel_task
-from hivekeeper.domain.budget import Cap
+from hivekeeper.domain.budget import MICRO, Cap
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import RunRow
@@ -65,7 +65,9 @@ def hire(stage: Scene) -> Callable[..., None]:
             )
             for name, script in programs.items()
         }
-        settings = replace(stage.hive.settings, runners=runners, resolver=resolver, day=day or Cap())
+        cap = day or Cap()
+        money = None if cap.microusd is None else cap.microusd / MICRO
+        settings = replace(stage.hive.settings, runners=runners, resolver=resolver, tokens=cap.tokens, money=money)
         stage.hive = replace(stage.hive, settings=settings)
 
     return hiring

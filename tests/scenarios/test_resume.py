@@ -124,7 +124,7 @@ def test_an_intent_of_an_earlier_boot_is_never_started(stage: Scene) -> None:
     keeper.runs.boot_id, boot = "before-the-power-cut", keeper.runs.boot_id
     for loop in keeper.loops:
         if loop.name == "dispatcher":
-            loop._boot_id = "before-the-power-cut"  # type: ignore[attr-defined]  # noqa: SLF001 - as the ledger of then has it
+            loop._boot_id = "before-the-power-cut"  # noqa: SLF001 - as the ledger of then has it
             loop.run_once()
     runs.boot_id = boot
     assert stage.finish() is ConvoyState.FAILED

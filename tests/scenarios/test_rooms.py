@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.commands.tasks import cancel_task
-from hivekeeper.config.values import Patterns
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import ConvoyState, RunState, TaskState
@@ -114,7 +113,7 @@ def test_a_change_outside_of_the_allowed_paths_does_not_land(stage: Scene, repos
 
 
 def test_without_a_queue_a_change_is_a_branch_of_the_persons_repository(stage: Scene, repository: Repository) -> None:
-    settle(stage, patterns=Patterns(queue=False))
+    settle(stage, queue=False)
     before = repository.git("rev-parse", "main")
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE
@@ -123,7 +122,7 @@ def test_without_a_queue_a_change_is_a_branch_of_the_persons_repository(stage: S
 
 
 def test_without_cleanup_rooms_stay(stage: Scene, repository: Repository) -> None:
-    settle(stage, patterns=Patterns(cleanup=False))
+    settle(stage, cleanup=False)
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE
     assert (stage.hive.places.sandbox("work/A", 1) / "work" / "a").read_text() == "a\n"
@@ -142,7 +141,7 @@ def test_a_complete_convoy_stays_in_sight_for_archive_after(stage: Scene) -> Non
 
 
 def test_without_convoys_a_complete_one_is_archived_at_once_and_a_failed_one_stays(stage: Scene) -> None:
-    settle(stage, patterns=Patterns(convoys=False))
+    settle(stage, convoys=False)
     stage.submit(TaskSpec("A", "true"))
     stage.submit(TaskSpec("B", "false", attempts=1), convoy="bad")
     stage.finish("bad")

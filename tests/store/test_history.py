@@ -17,8 +17,11 @@ from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.run import Order
 from hivekeeper.errors import DamagedLedgerError, HiveError, InputError
-from hivekeeper.loops.janitor import Janitor, Settings
+from hivekeeper.loops import Parts
+from hivekeeper.loops.janitor import Janitor
 from hivekeeper.places import Places
+from hivekeeper.sandbox.walls import Level, Walls
+from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events, read_head
@@ -31,6 +34,7 @@ from hivekeeper.store.replay import (
     rebuilt,
     state_at,
 )
+from hivekeeper.testing.fakes import FakeClock, FakeRuns
 from hivekeeper.views.history import get_seq, list_cursors, show_convoy_at, show_difference, show_status_at
 from hivekeeper.views.status import show_status
 from tests.needs import need
@@ -235,7 +239,8 @@ def test_a_state_is_put_by_every_ten_thousand_events(head: int, last: int, due: 
 
 
 def test_the_janitor_puts_the_state_by_once_and_writes_no_event_for_it(world: World, tmp_path: Path) -> None:
-    janitor = Janitor(world.ledger, world.keeper, Places(tmp_path), BOOT, world.clock, Settings())
+    places, runs, walls = Places(tmp_path), FakeRuns(FakeClock()), Walls(Level.LIMITS, "", "/nobody")
+    janitor = Janitor(Parts(world.ledger, world.keeper, places, runs, world.clock, Settings(), lambda: walls))
     assert janitor.run_once() == {}
     world.submit("big", *(TaskSpec(f"t{number}", "true") for number in range(10_000)))
     seq = world.seq()

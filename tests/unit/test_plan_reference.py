@@ -8,7 +8,8 @@ import pytest
 from hivekeeper.config import plans
 from hivekeeper.config.located import Checked
 from hivekeeper.config.plans import load_plan
-from hivekeeper.config.settings import TABLES, load_settings
+from hivekeeper.config.settings import ORDER, TABLES, load_settings
+from hivekeeper.config.template import make_reference
 from hivekeeper.runners import PRESETS
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "plans.md").read_text()
@@ -45,7 +46,12 @@ def test_the_reference_names_both_keys_of_a_budget() -> None:
 
 def test_the_reference_names_every_key_of_the_settings_and_no_other() -> None:
     named = re.findall(r"^\| `\[(\w+)(?:\.NAME)?\]` `(\w+)` \|", read_section("hive.toml"), re.MULTILINE)
-    assert named == [(table, key) for table, model in TABLES.items() for key in model.model_fields]
+    assert named == [(table, key) for table in ORDER for key in TABLES[table].model_fields]
+
+
+def test_the_reference_says_of_every_setting_what_its_declaration_says() -> None:
+    """`python -c "from hivekeeper.config.template import *; print(make_reference())"` writes the rows."""
+    assert [row for row in make_reference().splitlines() if row not in REFERENCE.splitlines()] == []
 
 
 @pytest.mark.parametrize(("kind", "title"), [("yaml", "A plan"), ("toml", "hive.toml")])

@@ -6,14 +6,13 @@ import pytest
 
 from hivekeeper.config.profiles import BANDS, make_profile
 from hivekeeper.config.settings import load_settings
-from hivekeeper.config.values import DEFAULT_TOML, Patterns, Settings
-from hivekeeper.domain.plan import Limits
+from hivekeeper.config.template import DEFAULT_TOML
+from hivekeeper.settings import Settings
 
-OUTPUT = 64 << 20
-SMALL = Settings(patterns=Patterns(queue=False, convoys=False), pool=1)
-TEAM = Settings(patterns=Patterns(convoys=False), pool=2, limits=Limits(14_400.0, 3600.0, OUTPUT, None, 1000, 20 << 30))
-CROWD = Settings(pool=4, limits=Limits(7200.0, 1800.0, OUTPUT, None, 500, 10 << 30))
-SWARM = Settings(pool=8, limits=Limits(7200.0, 900.0, OUTPUT, None, 200, 5 << 30))
+SMALL = Settings(queue=False, convoys=False, pool=1)
+TEAM = Settings(convoys=False, pool=2)
+CROWD = Settings(pool=4, timeout_s=7200.0, silence_s=1800.0, processes=500, disk_bytes=10 << 30)
+SWARM = Settings(pool=8, timeout_s=7200.0, silence_s=900.0, processes=200, disk_bytes=5 << 30)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_the_profile_of_a_band_loads_to_the_settings_meant(
     (tmp_path / "hive.toml").write_text(profile.toml)
     found = load_settings(tmp_path)
     assert found.workers == agents
-    for name in ("patterns", "pool", "limits", "heartbeat_s", "level", "runners"):
+    for name in ("queue", "cleanup", "convoys", "pool", "limits", "heartbeat_s", "level", "runners"):
         assert getattr(found, name) == getattr(meant, name), name
     assert profile.toml.startswith(f"# A hive of {agents}, made for {band} agents: ")
     assert profile.sentence.startswith(f"hive.toml is for {band} agents: ")

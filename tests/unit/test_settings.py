@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hivekeeper.config.settings import TABLES, load_settings
-from hivekeeper.config.values import DEFAULT_TOML, Patterns, Settings, read_duration, read_size
+from hivekeeper.config.template import DEFAULT_TOML
+from hivekeeper.config.values import read_duration, read_size
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.errors import InputError
 from hivekeeper.runners import PRESETS
+from hivekeeper.settings import Settings
 
 
 def load(directory: Path, text: str | bytes) -> Settings:
@@ -40,8 +42,11 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_defaults_are_the_promised_ones() -> None:
-    limits = Limits(14_400.0, 3600.0, 64 << 20, None, 1000, 20 << 30)
-    assert Settings() == Settings(4, 86_400.0, 60.0, 300.0, 2.0, limits, None, None, (), (), 2, 300.0, 3600.0, 30.0)
+    found = Settings()
+    assert found.limits == Limits(14_400.0, 3600.0, 64 << 20, None, 1000, 20 << 30)
+    assert (found.workers, found.archive_after_s, found.pool, found.snapshot_every_s) == (4, 86_400.0, 2, 300.0)
+    assert (found.heartbeat_s, found.abandoned_after_s, found.poll_s, found.preempt_s) == (60.0, 300.0, 2.0, 30.0)
+    assert (found.level, found.require, found.read, found.write, found.reclaim_after_s) == (None, None, (), (), 3600.0)
 
 
 def test_the_file_that_init_writes_loads_to_the_defaults(tmp_path: Path) -> None:
@@ -131,7 +136,12 @@ convoys = false
         abandoned_after_s=1.0,
         poll_s=60.0,
         preempt_s=120.0,
-        limits=Limits(5400.0, 2700.0, 2_000_000, 3 << 29, 64, None),
+        timeout_s=5400.0,
+        silence_s=2700.0,
+        output_bytes=2_000_000,
+        memory_bytes=3 << 29,
+        processes=64,
+        disk_bytes=None,
         level="namespaces",
         require="landlock",
         read=("/home/bee/.config/agent", "/opt/tools"),
@@ -144,7 +154,9 @@ convoys = false
             "claude": Runner("claude", "claude -p", PromptBy.STDIN),
             "gpt-4.1": Runner("gpt-4.1", "agent --ask {prompt} --yes", PromptBy.FILE),
         },
-        patterns=Patterns(queue=False, cleanup=False, convoys=False),
+        queue=False,
+        cleanup=False,
+        convoys=False,
     )
     assert said.runner_names == (*PRESETS, "gpt-4.1", "scripted")
 

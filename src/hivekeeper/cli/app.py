@@ -24,7 +24,8 @@ from hivekeeper.cli.tasks import task_app
 from hivekeeper.cli.watch import INTERRUPTED, follow, keep
 from hivekeeper.cli.workers import worker_app
 from hivekeeper.commands import plans
-from hivekeeper.config.values import DEFAULT_TOML, FILE_NAME, Settings
+from hivekeeper.config.template import DEFAULT_TOML
+from hivekeeper.config.values import FILE_NAME
 from hivekeeper.domain.lease import decide_keeper
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import AnotherKeeperError, InputError, UnavailableError
@@ -33,6 +34,7 @@ from hivekeeper.hive import Hive, Records, find_living_holder, open_hive
 from hivekeeper.places import Places
 from hivekeeper.runs.detach import start_detached
 from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.settings import Settings
 from hivekeeper.store.ledger import create_ledger
 from hivekeeper.store.queries import find_heartbeat
 from hivekeeper.views import convoys as convoy_views

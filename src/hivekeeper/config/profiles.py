@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from hivekeeper.config.values import DEFAULT_TOML, FILE_NAME
+from hivekeeper.config.template import DEFAULT_TOML
+from hivekeeper.config.values import FILE_NAME
 
 COLUMN = 28
 

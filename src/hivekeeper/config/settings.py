@@ -3,42 +3,39 @@
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import Field as Declared
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator, create_model
 
 from hivekeeper.config.located import Checked, Filled, Loc, Located, Problems, check, parse_toml, read_text, rule
-from hivekeeper.config.values import (
-    BUILT_IN_RUNNERS,
-    FILE_NAME,
-    Patterns,
-    Settings,
-    read_count,
-    read_duration,
-    read_size,
-    show,
-)
-from hivekeeper.domain.budget import MICRO, Cap
+from hivekeeper.config.values import FILE_NAME, read_duration, read_size, read_whole, show
 from hivekeeper.domain.names import NAME_RULE, is_name
-from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.price import Price
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.runners import OUTPUTS, PRESETS
 from hivekeeper.runners.command import SIGNS
 from hivekeeper.runners.prices import PRICES
+from hivekeeper.settings import BUILT_IN_RUNNERS, Said, Settings, key_of, list_settings
+from hivekeeper.settings import TABLES as DECLARED
 
 MAX_BYTES = 1 << 20
+# The tables as hive.toml has them: those whose keys are the person's own come before the last.
+ORDER = (*list(DECLARED)[:-1], "prices", "runners", *list(DECLARED)[-1:])
 # A keeper that is late once is busy; only one that misses two beats in a row may be taken for gone.
 BEATS_BEFORE_ABANDONED = 2
-STRENGTH = {"none": 0, "limits": 0, "landlock": 1, "namespaces": 2, "best": 2}
+LEVELS = {"limits": 0, "landlock": 1, "namespaces": 2}
 
 Seconds = Annotated[float, PlainValidator(read_duration)]
 # "none" lifts a limit that a default would set; saying nothing keeps the default.
 SecondsLimit = Annotated[float | None, PlainValidator(lambda value: None if value == "none" else read_duration(value))]
 BytesLimit = Annotated[int | None, PlainValidator(lambda value: None if value == "none" else read_size(value))]
-CountLimit = Annotated[int | None, PlainValidator(lambda value: None if value == "none" else read_count(value))]
+CountLimit = Annotated[
+    int | None, PlainValidator(lambda value: None if value == "none" else read_whole(value, 1, 1_000_000))
+]
 
 
 def _make_absolute(path: str) -> str:
@@ -69,57 +66,45 @@ def _read_amount(value: object) -> float:
     return float(value)
 
 
-def _read_tokens(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 10**15:
-        raise ValueError(f'must be a whole number, or "none", not {show(value)}')
-    return value
+def _make_table(table: str) -> type[Checked]:
+    """Make the model of a table from the settings that are declared for it."""
+    hints = get_type_hints(Settings)
+    keys: dict[str, Any] = {
+        key_of(each): (_find_type(each, said, hints[each.name]), each.default)
+        for each, said in list_settings()
+        if said.table == table
+    }
+    return create_model(f"_{table.title()}", __base__=Checked, **keys)
 
 
-class _Hive(Checked):
-    workers: Annotated[int, Field(ge=1, le=1000)] = Settings().workers
-    archive_after: Seconds = Settings().archive_after_s
+def _find_type(each: Declared[Any], said: Said, hint: Any) -> Any:  # noqa: ANN401 - types are what it is about
+    """Find what a value of a setting must be."""
+    kinds = {option for option in get_args(hint) if option is not NoneType} or {hint}
+    if said.choices:
+        return Annotated[Literal[(said.word, *said.choices)], AfterValidator(lambda value: _or_none(value, said.word))]
+    if kinds == {float} or each.name.endswith("_bytes") or (kinds == {int} and said.word):
+        return Annotated[hint, PlainValidator(lambda value: _read(each, said, value))]
+    if kinds == {int}:
+        return Annotated[int, Field(ge=said.least, le=said.most)]
+    if kinds == {str}:
+        return Annotated[str, AfterValidator(lambda value: _or_none(value, said.word))]
+    return hint if kinds == {bool} else list[Absolute]
 
 
-class _Keeper(Checked):
-    heartbeat: Seconds = Settings().heartbeat_s
-    abandoned_after: Seconds = Settings().abandoned_after_s
-    poll: Seconds = Settings().poll_s
-    preempt: Seconds = Settings().preempt_s
+def _or_none(value: object, word: str) -> object:
+    return None if word and value == word else value
 
 
-class _Limits(Checked):
-    timeout: SecondsLimit = Settings().limits.wall_s
-    silence: SecondsLimit = Settings().limits.silence_s
-    no_answer: SecondsLimit = Settings().no_answer_s
-    output: BytesLimit = Limits().output_bytes
-    memory: BytesLimit = Limits().memory_bytes
-    processes: CountLimit = Limits().processes
-    disk: BytesLimit = Limits().disk_bytes
-
-
-class _Sandbox(Checked):
-    level: Literal["best", "namespaces", "landlock", "limits"] = "best"
-    require: Literal["none", "landlock", "namespaces"] = "none"
-    read: list[Absolute] = Field(default_factory=list)
-    write: list[Absolute] = Field(default_factory=list)
-    pool: Annotated[int, Field(ge=0, le=100)] = Settings().pool
-    snapshot_every: Seconds = Settings().snapshot_every_s
-    reclaim_after: Seconds = Settings().reclaim_after_s
-
-
-class _Queue(Checked):
-    parallel: Annotated[int | None, PlainValidator(lambda value: None if value == "cores" else read_count(value))] = (
-        None
-    )
-    gate_timeout: Seconds = Settings().gate_wall_s
-    resolver: str = "none"
-
-
-class _Budget(Checked):
-    money: Annotated[float | None, PlainValidator(lambda value: None if value == "none" else _read_amount(value))] = (
-        None
-    )
-    tokens: Annotated[int | None, PlainValidator(lambda value: None if value == "none" else _read_tokens(value))] = None
+def _read(each: Declared[Any], said: Said, value: object) -> float | int | None:
+    if said.word and value == said.word:
+        return None
+    if each.name.endswith("_s"):
+        return read_duration(value)
+    if each.name.endswith("_bytes"):
+        return read_size(value)
+    if said.most is not None:
+        return read_whole(value, said.least or 0, said.most)
+    return _read_amount(value)
 
 
 Dollars = Annotated[float, Field(ge=0, le=10**6)]
@@ -160,35 +145,11 @@ class _Runner(Checked):
     price: _Price | None = None
 
 
-class _Patterns(Checked):
-    queue: bool = Patterns().queue
-    cleanup: bool = Patterns().cleanup
-    convoys: bool = Patterns().convoys
-
-
-class _File(Checked):
-    hive: _Hive = _Hive()
-    keeper: _Keeper = _Keeper()
-    limits: _Limits = _Limits()
-    sandbox: _Sandbox = _Sandbox()
-    queue: _Queue = _Queue()
-    budget: _Budget = _Budget()
-    prices: dict[str, _Price] = Field(default_factory=dict)
-    runners: dict[str, _Runner] = Field(default_factory=dict)
-    patterns: _Patterns = _Patterns()
-
-
-TABLES: dict[str, type[Checked]] = {
-    "hive": _Hive,
-    "keeper": _Keeper,
-    "limits": _Limits,
-    "sandbox": _Sandbox,
-    "queue": _Queue,
-    "budget": _Budget,
-    "prices": _Price,
-    "runners": _Runner,
-    "patterns": _Patterns,
-}
+TABLES: dict[str, type[Checked]] = {table: _make_table(table) for table in DECLARED}
+_PARTS: dict[str, Any] = {table: (model, model()) for table, model in TABLES.items()}
+_PARTS |= {"prices": (dict[str, _Price], {}), "runners": (dict[str, _Runner], {})}
+_File = create_model("_File", __base__=Checked, **{table: _PARTS[table] for table in ORDER})
+TABLES |= {"prices": _Price, "runners": _Runner}
 
 
 def _place(loc: Loc) -> tuple[str, type[Checked]]:
@@ -213,7 +174,7 @@ def load_settings(directory: Path) -> Settings:
     except FileNotFoundError:
         return Settings()
     located = parse_toml(text, problems)
-    file = check(_File, located, problems, _place)
+    file: Any = check(_File, located, problems, _place)
     if file:
         _check_keeper(file.keeper, located, problems)
         _check_sandbox(file.sandbox, located, problems)
@@ -221,34 +182,18 @@ def load_settings(directory: Path) -> Settings:
         _check_resolver(file, located, problems)
     if file is None or problems.found:
         raise problems.error()
-    limits, sandbox, keeper = file.limits, file.sandbox, file.keeper
+    values: dict[str, Any] = {}
+    for each, said in list_settings():
+        value = getattr(getattr(file, said.table), key_of(each))
+        values[each.name] = tuple(value) if isinstance(value, list) else value
     return Settings(
-        workers=file.hive.workers,
-        archive_after_s=file.hive.archive_after,
-        heartbeat_s=keeper.heartbeat,
-        abandoned_after_s=keeper.abandoned_after,
-        poll_s=keeper.poll,
-        preempt_s=keeper.preempt,
-        limits=Limits(limits.timeout, limits.silence, limits.output, limits.memory, limits.processes, limits.disk),
-        level=None if sandbox.level == "best" else sandbox.level,
-        require=None if sandbox.require == "none" else sandbox.require,
-        read=tuple(sandbox.read),
-        write=tuple(sandbox.write),
-        pool=sandbox.pool,
-        snapshot_every_s=sandbox.snapshot_every,
-        reclaim_after_s=sandbox.reclaim_after,
-        parallel=file.queue.parallel,
-        gate_wall_s=file.queue.gate_timeout,
-        resolver=None if file.queue.resolver == "none" else file.queue.resolver,
+        **values,
         runners=PRESETS | {name: _make_runner(name, said) for name, said in file.runners.items()},
-        day=Cap(file.budget.tokens, None if file.budget.money is None else round(file.budget.money * MICRO)),
-        no_answer_s=limits.no_answer,
         prices=PRICES | {name.casefold(): price.get() for name, price in file.prices.items()},
-        patterns=Patterns(**file.patterns.model_dump()),
     )
 
 
-def _check_keeper(keeper: _Keeper, located: Located, problems: Problems) -> None:
+def _check_keeper(keeper: Any, located: Located, problems: Problems) -> None:  # noqa: ANN401 - a model made above
     if keeper.abandoned_after < (least := BEATS_BEFORE_ABANDONED * keeper.heartbeat):
         key = "abandoned_after" if "abandoned_after" in keeper.model_fields_set else "heartbeat"
         said = f"{keeper.abandoned_after:g}s is less than {BEATS_BEFORE_ABANDONED} times 'heartbeat'"
@@ -256,9 +201,9 @@ def _check_keeper(keeper: _Keeper, located: Located, problems: Problems) -> None
         problems.add(f"'abandoned_after' in [keeper]: {said}; {advice}", located.line(("keeper", key)))
 
 
-def _check_sandbox(sandbox: _Sandbox, located: Located, problems: Problems) -> None:
-    if STRENGTH[sandbox.level] < STRENGTH[sandbox.require]:
-        said = f"'require' in [sandbox] asks for more than 'level', which is {show(sandbox.level)}"
+def _check_sandbox(sandbox: Any, located: Located, problems: Problems) -> None:  # noqa: ANN401 - as above
+    if LEVELS[sandbox.level or "namespaces"] < LEVELS[sandbox.require or "limits"]:
+        said = f"'require' in [sandbox] asks for more than 'level', which is {show(sandbox.level or 'best')}"
         problems.add(f"{said}; make 'level' \"best\"", located.line(("sandbox", "require")))
 
 
@@ -290,9 +235,9 @@ def _expand(word: str) -> str:
     return os.path.expanduser(word) if word.startswith("~/") else word  # noqa: PTH111 - as above
 
 
-def _check_resolver(file: _File, located: Located, problems: Problems) -> None:
+def _check_resolver(file: Any, located: Located, problems: Problems) -> None:  # noqa: ANN401 - as above
     known = (*PRESETS, *file.runners, *BUILT_IN_RUNNERS)
-    if file.queue.resolver != "none" and file.queue.resolver not in known:
+    if file.queue.resolver is not None and file.queue.resolver not in known:
         said = f"'resolver' in [queue] is {show(file.queue.resolver)}, and there is no such runner"
         meant = problems.did_you_mean(file.queue.resolver, known)
         problems.add(f"{said}{meant}", located.line(("queue", "resolver")))

@@ -14,7 +14,6 @@ from typing import assert_never
 
 from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.config.settings import load_settings
-from hivekeeper.config.values import Settings
 from hivekeeper.doctor.facts import Facts, find_marker, gather
 from hivekeeper.doctor.findings import (
     Check,
@@ -43,6 +42,7 @@ from hivekeeper.hive import find_living_holder
 from hivekeeper.keeper.lease import take
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalRuns
+from hivekeeper.settings import Settings
 from hivekeeper.store.ledger import open_ledger
 from hivekeeper.store.sqlite import reading_only
 

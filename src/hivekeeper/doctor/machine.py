@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hivekeeper.config.settings import load_settings
-from hivekeeper.config.values import FILE_NAME, Settings
+from hivekeeper.config.values import FILE_NAME
 from hivekeeper.doctor.findings import Check, Finding, Level
 from hivekeeper.errors import HiveError
 from hivekeeper.git.mirror import check_git
 from hivekeeper.places import Places
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox import walls
+from hivekeeper.settings import Settings
 
 LEAST_FREE_BYTES = 1 << 30
 LEAST_FREE_SHARE = 0.05

@@ -20,22 +20,9 @@ from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper import lease
 from hivekeeper.keeper.programs import find_hive_walls, find_problem, refuse_secrets, refuse_weak_walls
-from hivekeeper.loops import (
-    Counts,
-    Loop,
-    acceptor,
-    dispatcher,
-    executor,
-    fetcher,
-    heart,
-    janitor,
-    merger,
-    meter,
-    publisher,
-    stocker,
-)
+from hivekeeper.loops import Counts, Leaving, Loop, Parts, find_loops
 from hivekeeper.nudges import NudgeSocket, nudge
-from hivekeeper.runs.local import LocalRuns, Runs, open_output
+from hivekeeper.runs.local import LocalRuns, Runs
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.walls import Walls
 from hivekeeper.store import queries
@@ -83,7 +70,7 @@ class Keeper:
         self._workers = workers
         self._read_at = self._seen = _read_stamp(hive.places.root / FILE_NAME)  # whoever opened the hive has read it
         self._seen_s = 0.0
-        self._is_leaving = False
+        self._leaving = Leaving()
         self.loops = self._build()
         self._nudges = {loop.name: threading.Event() for loop in self.loops}
         self._committed = threading.Event()
@@ -92,51 +79,24 @@ class Keeper:
         self._socket: NudgeSocket | None = None
 
     def _build(self) -> Sequence[Loop]:
-        ledger, who, places, settings = self.hive.ledger, self.authority, self.hive.places, self.hive.settings
-        boot, clock = self.runs.boot_id, self.clock
-        dispatching = dispatcher.Settings(
-            self._workers or settings.workers,
-            snapshot_every_s=settings.snapshot_every_s,
-            runners={SCRIPTED.name: SCRIPTED, **settings.runners},
-            queue=settings.patterns.queue,
-            day=settings.day,
-            find_problem=lambda runner: find_problem(runner, self.find_walls()),
-        )
-        sweeping = janitor.Settings(
-            archive_after_s=settings.archive_after_s if settings.patterns.convoys else 0.0,
-            reclaim_after_s=settings.reclaim_after_s,
-            cleanup=settings.patterns.cleanup,
-            runners=dispatching.runners,
-        )
-        merging = merger.Settings(
-            gate_wall_s=settings.gate_wall_s,
-            parallel=settings.parallel or os.cpu_count() or 1,
-            resolver=dispatching.runners.get(settings.resolver or ""),
-            day=settings.day,
-        )
-        self._dispatcher = dispatcher.Dispatcher(ledger, who, places, boot, clock, dispatching)
-        return (
-            heart.Heart(ledger, who, boot, clock, heart.Settings(settings.heartbeat_s)),
-            executor.Executor(
-                ledger, who, self.runs, clock, places.root, self.find_walls, executor.Settings(settings.poll_s)
+        settings = self.hive.settings
+        parts = Parts(
+            self.hive.ledger,
+            self.authority,
+            self.hive.places,
+            self.runs,
+            self.clock,
+            replace(
+                settings,
+                workers=self._workers or settings.workers,
+                runners={SCRIPTED.name: SCRIPTED, **settings.runners},
             ),
-            fetcher.Fetcher(ledger, who, places, boot, clock, fetcher.Settings()),
-            stocker.Stocker(ledger, who, places, boot, stocker.Settings(settings.pool)),
-            self._dispatcher,
-            meter.Meter(
-                ledger,
-                who,
-                lambda run: open_output(places.runs, run),
-                clock,
-                meter.Settings(
-                    dispatching.runners, settings.day, settings.prices, dict(os.environ), settings.no_answer_s
-                ),
-            ),
-            merger.Merger(ledger, who, places, boot, self.runs.read_output, merging),
-            publisher.Publisher(ledger, who, places, boot, clock, publisher.Settings()),
-            acceptor.Acceptor(ledger, who, places, boot, acceptor.Settings()),
-            janitor.Janitor(ledger, who, places, boot, clock, sweeping),
+            self.find_walls,
+            lambda runner: find_problem(runner, self.find_walls()),
+            dict(os.environ),
+            self._leaving,
         )
+        return [loop(parts) for loop in find_loops()]
 
     def find_walls(self) -> Walls:
         """Find the walls around workers, once: trying to escape takes a moment."""
@@ -149,7 +109,12 @@ class Keeper:
         stamp = _read_stamp(self.hive.places.root / FILE_NAME)
         if stamp != self._seen:  # whoever writes it may not be done yet
             self._seen, self._seen_s = stamp, self.clock.monotonic()
-        if stamp == self._read_at or self._is_leaving or self.clock.monotonic() - self._seen_s < SETTLED_AFTER_S:
+        if (
+            stamp == self._read_at
+            or self._leaving.since
+            or self._leaving.is_closing
+            or self.clock.monotonic() - self._seen_s < SETTLED_AFTER_S
+        ):
             return False
         self._read_at = stamp
         try:
@@ -194,9 +159,8 @@ class Keeper:
 
         For a machine that is about to go: what was kept is where the next keeper goes on, here or elsewhere.
         """
-        self._is_leaving = True
-        since = self._dispatcher.leave()
-        self._wake("dispatcher")
+        since = self._leaving.since = self._leaving.since or self.clock.now()
+        self._wake_all()
         deadline = self.clock.monotonic() + self.hive.settings.preempt_s
         while True:
             with self.hive.ledger.read() as connection:
@@ -209,15 +173,13 @@ class Keeper:
 
     def close_down(self) -> Sequence[Loop]:
         """Begin nothing more but what keeps the work of workers that end; tell which loops that takes."""
-        self._is_leaving = True
-        self._dispatcher.close_down()
-        return [loop for loop in self.loops if loop.name in ("executor", "meter", "dispatcher")]
+        self._leaving.is_closing = True
+        return [loop for loop in self.loops if loop.saves_work]
 
     def close(self) -> None:
         """Stop the loops and give the lease back. What runs goes on running and is found again."""
         self.stopped.set()
-        for name in self._nudges:
-            self._wake(name)
+        self._wake_all()
         nudge(self.hive.places.nudge)
         for thread in self._threads:
             thread.join()
@@ -233,11 +195,17 @@ class Keeper:
 
     def _note_change(self) -> None:
         self.changed.set()
-        self._wake("executor")
+        for loop in self.loops:
+            if loop.wakes.run_changed:
+                self._wake(loop.name)
 
     def _wake(self, name: str) -> None:
         if event := self._nudges.get(name):
             event.set()
+
+    def _wake_all(self) -> None:
+        for name in self._nudges:
+            self._wake(name)
 
     def _wake_listeners(self, bodies: Sequence[Body]) -> None:
         self._committed.set()
@@ -255,16 +223,12 @@ class Keeper:
             now = self.hive.ledger.version()
             if now != seen:
                 seen = now
-                wake_all()
+                self._wake_all()
             if self.reload_settings():
-                wake_all()
+                self._wake_all()
             return self.stopped.is_set()
 
-        def wake_all() -> None:
-            for name in self._nudges:
-                self._wake(name)
-
-        self._socket.listen(wake_all, poll_s=self.hive.settings.poll_s, is_over=is_over)
+        self._socket.listen(self._wake_all, poll_s=self.hive.settings.poll_s, is_over=is_over)
 
     def _run(self, name: str) -> None:
         event, failures = self._nudges[name], 0

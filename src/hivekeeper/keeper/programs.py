@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from hivekeeper.config.values import BUILT_IN_RUNNERS, Settings
 from hivekeeper.domain.runner import Runner
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.hive import Hive
@@ -15,6 +14,7 @@ from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.layout import is_within, trace
 from hivekeeper.sandbox.toolchain import find_secret
 from hivekeeper.sandbox.walls import Level, Walls, find_walls
+from hivekeeper.settings import BUILT_IN_RUNNERS, Settings
 
 _PLAIN = re.compile(r"[\w.+/~-]+")
 # Words of the shell itself, which no PATH has.

@@ -21,19 +21,12 @@ from hivekeeper.domain.run import Order
 from hivekeeper.domain.runner import make_shell_argv
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.git import orders
-from hivekeeper.loops import Counts, is_end_of
-from hivekeeper.places import Places
+from hivekeeper.loops import Counts, Loop, Wakes
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+from hivekeeper.store.ledger import Transaction
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`accept_wall_s`: how long a convoy's command may take."""
-
-    interval_s: float = 30.0
-    accept_wall_s: float = 3600.0
+ACCEPT_WALL_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +36,13 @@ class _Facts:
     runs: Sequence[RunRow]
 
 
-class Acceptor:
+class Acceptor(Loop):
     """Tries convoys."""
 
     name = "acceptor"
-    rest_s = 0.0
-
-    def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
-        self.interval_s = settings.interval_s
-        self._ledger = ledger
-        self._authority = authority
-        self._places = places
-        self._boot_id = boot_id
-        self._settings = settings
-
-    def hears(self, body: e.Body) -> bool:
-        return isinstance(body, (e.TaskCompleted, e.ConvoyExtended)) or is_end_of(body, "trees", "accept", "sweep")
+    order = 90
+    wakes = Wakes((e.TaskCompleted, e.ConvoyExtended), ends_of=("trees", "accept", "sweep"))
+    interval_s = 30.0
 
     def run_once(self) -> Counts:
         """Take every convoy that waits for it one step further."""
@@ -90,7 +74,7 @@ class Acceptor:
     def _intend(self, tx: Transaction, fact: _Facts, kind: str) -> None:
         name, root = fact.convoy.name, str(self._places.root)
         room = self._places.gate(f"{name}/_accept", 1)
-        limits: dict[str, float | int | None] = {"wall_s": self._settings.accept_wall_s, "grace_s": 5.0}
+        limits: dict[str, float | int | None] = {"wall_s": ACCEPT_WALL_S, "grace_s": 5.0}
         run = convoy_run_id(name, kind, tx.head.seq + 1)
         match kind:
             case "accept":

@@ -13,11 +13,11 @@ Rules:
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
-from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.clock import to_seconds
 from hivekeeper.commands import attempts as commands
 from hivekeeper.commands.dialogue import Sessions, find_feedback, lack_runner, needs_prompt
 from hivekeeper.commands.runs import request_kill
@@ -26,39 +26,21 @@ from hivekeeper.commands.work import Work, intend_step
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
 from hivekeeper.domain import session as sessions
-from hivekeeper.domain.budget import NO_CAP, Cap
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.merge import REWORK
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.plan import find_stray
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.runner import Runner, make_shell_argv
+from hivekeeper.domain.runner import make_shell_argv
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import EMPTY_TREE, Mirror, list_refs
-from hivekeeper.loops import Counts, is_end_of
-from hivekeeper.places import Places
+from hivekeeper.loops import Counts, Loop, Parts, Wakes
+from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`workers`: how many attempts may work at once; `snapshot_every_s`: how often what they make is kept meanwhile.
-
-    Without a `queue` a change is complete when it is a branch of the person's repository. `find_problem` tells why a
-    runner cannot be started on this machine.
-    """
-
-    workers: int = 4
-    interval_s: float = 5.0
-    snapshot_every_s: float = 300.0
-    runners: Mapping[str, Runner] = field(default_factory=dict)
-    queue: bool = True
-    day: Cap = NO_CAP
-    find_problem: Callable[[Runner], str | None] = lambda _: None
+from hivekeeper.store.ledger import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,53 +72,34 @@ class EndRuns:
 
 Action = a.Intend | a.Fail | a.LeaveUnknown | Proven | Cancel | EndRuns | sessions.Hold | sessions.Park
 Decision = tuple[Work, Action]
-_OUR_KINDS = ("sandbox", "setup", "stash", "agent", "snapshot", "backup", "save")
 
 
-_WOKEN_BY = (
-    e.TaskAdded,
-    e.TaskRetryRequested,
-    e.TaskCancelRequested,
-    e.TaskCompleted,
-    e.AttemptFailed,
-    e.RepoFetched,
-    e.RunReported,
-    e.HoldLifted,
-    e.AttemptParked,
-)
-
-
-class Dispatcher:
+class Dispatcher(Loop):
     """Dispatches and judges."""
 
     name = "dispatcher"
-    rest_s = 0.0
+    order = 50
+    wakes = Wakes(
+        (
+            e.TaskAdded,
+            e.TaskRetryRequested,
+            e.TaskCancelRequested,
+            e.TaskCompleted,
+            e.AttemptFailed,
+            e.AttemptParked,
+            e.RepoFetched,
+            e.RunReported,
+            e.HoldLifted,
+        ),
+        ends_of=("sandbox", "setup", "stash", "agent", "snapshot", "backup", "save"),
+    )
+    saves_work = True
+    interval_s = 5.0
 
-    def __init__(
-        self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
-    ) -> None:
-        self.interval_s = settings.interval_s
-        self._ledger = ledger
-        self._authority = authority
-        self._places = places
-        self._boot_id = boot_id
-        self._clock = clock
-        self._settings = settings
-        self._sessions = Sessions(places, clock, boot_id, settings.runners, settings.find_problem)
-        self._leaving_since: str | None = None
-        self._is_closing = False
-
-    def hears(self, body: e.Body) -> bool:
-        return isinstance(body, _WOKEN_BY) or is_end_of(body, *_OUR_KINDS)
-
-    def leave(self) -> str:
-        """Dispatch nothing more, and keep at once what every agent has made so far; tell since when."""
-        self._leaving_since = self._leaving_since or self._clock.now()
-        return self._leaving_since
-
-    def close_down(self) -> None:
-        """Begin nothing more but what keeps the work of those that end."""
-        self._is_closing = True
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        runners = parts.settings.runners
+        self._sessions = Sessions(self._places, self._clock, self._boot_id, runners, parts.find_problem)
 
     def run_once(self) -> Counts:
         """Judge what has ended, keep what is being made, then fill the free workers."""
@@ -146,10 +109,10 @@ class Dispatcher:
             runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
             repos = {repo.name: repo for repo in queries.list_repos(connection)}
             decisions = list(self._decide(connection, working, runs, repos))
-            if self._is_closing:
+            if self._parts.leaving.is_closing:
                 decisions = [(work, action) for work, action in decisions if _is_keeping(action)]
             leaving = sum(not isinstance(action, a.Intend | EndRuns | sessions.Hold) for _, action in decisions)
-            is_leaving = self._leaving_since or self._is_closing
+            is_leaving = self._parts.leaving.since or self._parts.leaving.is_closing
             free = 0 if is_leaving else max(0, self._settings.workers - len(working) + leaving)
             resumed, ready, holds = self._choose(connection, free, now)
             starts = {
@@ -211,7 +174,7 @@ class Dispatcher:
             if free > 0
             else []
         )
-        if not self._leaving_since and not self._is_closing:  # these wait for no worker
+        if not self._parts.leaving.since and not self._parts.leaving.is_closing:  # these wait for no worker
             known = {task.key for task in ready}
             ready += [task for task in queries.list_ready_branches(connection) if task.key not in known]
         return resumed, ready, list(holds.values())
@@ -275,7 +238,11 @@ class Dispatcher:
         since = a.find_unsaved_since(runs) if task.repo is not None else None
         if since is None:
             return None
-        now_s, leaving, every_s = to_seconds(self._clock.now()), self._leaving_since, self._settings.snapshot_every_s
+        now_s, leaving, every_s = (
+            to_seconds(self._clock.now()),
+            self._parts.leaving.since,
+            self._settings.snapshot_every_s,
+        )
         is_due = since <= leaving if leaving else has_passed(now_s, to_seconds(since), every_s)
         return a.Intend("save", sum(run.kind == "save" for run in runs) + 1) if is_due else None
 

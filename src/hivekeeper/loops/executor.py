@@ -9,62 +9,37 @@ Rules:
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
-from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.clock import to_seconds
 from hivekeeper.commands import runs as commands
 from hivekeeper.domain import run as r
-from hivekeeper.domain.events import Body, RunIntended, RunKillRequested
+from hivekeeper.domain.events import RunIntended, RunKillRequested
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
-from hivekeeper.loops import Counts
-from hivekeeper.runs.local import Runs
-from hivekeeper.sandbox.walls import Rooms, Walls
+from hivekeeper.loops import Counts, Loop, Parts, Wakes
+from hivekeeper.sandbox.walls import Rooms
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+from hivekeeper.store.ledger import Transaction
+
+# How long an asked-for run may stay unclaimed, and how long a wrapper may be silent after it was told to end.
+ASK_AGAIN_S, HARD_AFTER_S = 5.0, 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`ask_again_s`: how long an asked-for run may stay unclaimed; `hard_after_s`: patience with a silent wrapper."""
-
-    interval_s: float = 2.0
-    ask_again_s: float = 5.0
-    hard_after_s: float = 30.0
-
-
-class Executor:
+class Executor(Loop):
     """Starts, watches and ends runs."""
 
     name = "executor"
-    rest_s = 0.0
+    order = 20
+    wakes = Wakes((RunIntended, RunKillRequested), run_changed=True)
+    saves_work = True
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the composition root's to fill
-        self,
-        ledger: Ledger,
-        authority: ByKeeper,
-        runs: Runs,
-        clock: Clock,
-        root: Path,
-        walls: Callable[[], Walls],
-        settings: Settings,
-    ) -> None:
-        self._root = root
-        self.interval_s = settings.interval_s
-        self._walls = walls
-        self._ledger = ledger
-        self._authority = authority
-        self._runs = runs
-        self._clock = clock
-        self._settings = settings
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.interval_s = self._settings.poll_s
         self._asked: dict[str, float] = {}
-
-    def hears(self, body: Body) -> bool:
-        return isinstance(body, (RunIntended, RunKillRequested))
 
     def run_once(self) -> Counts:
         """Look at every open run, record what changed, then start and stop."""
@@ -87,7 +62,7 @@ class Executor:
         if row.state is RunState.RUNNING:
             known = r.Claim(row.pid or 0, row.start_ticks or 0, row.boot_id, row.started_at or row.intended_at)
         look = self._runs.look(row.id, known)
-        if not Path(row.directory).is_relative_to(self._root):
+        if not Path(row.directory).is_relative_to(self._places.root):
             look = _look_from_afar(look)
         kill = row.kill_requested_at is not None
         order = r.digest_order(row.argv, row.directory, row.environment) if row.state is RunState.INTENDED else ""
@@ -100,7 +75,7 @@ class Executor:
             case r.Stop():
                 asked_s = to_seconds(row.kill_requested_at or row.intended_at)
                 grace_s = float(json.loads(row.limits).get("grace_s") or 0.0)
-                is_late = has_passed(to_seconds(self._clock.now()), asked_s, grace_s + self._settings.hard_after_s)
+                is_late = has_passed(to_seconds(self._clock.now()), asked_s, grace_s + HARD_AFTER_S)
                 self._runs.stop(row.id, hard=is_late)
             case r.Forbid():
                 self._runs.forbid(row.id)
@@ -114,7 +89,7 @@ class Executor:
 
     def _start(self, row: RunRow) -> int:
         now = self._clock.monotonic()
-        if now - self._asked.get(row.id, -self._settings.ask_again_s) < self._settings.ask_again_s:
+        if now - self._asked.get(row.id, -ASK_AGAIN_S) < ASK_AGAIN_S:
             return 0
         self._asked[row.id] = now
         rooms = None if row.rooms is None else json.loads(row.rooms)
@@ -135,7 +110,7 @@ class Executor:
         allowed = Rooms(tuple(rooms["write"]), tuple(rooms["read"]), tuple(rooms["hide"]))
         largest = None if (disk := order.limits.get("disk_bytes")) is None else int(disk)
         ours, theirs = order.argv[: order.outside], order.argv[order.outside :]
-        return (*ours, *self._walls().enclose(theirs, order.directory, allowed, order.environment, largest))
+        return (*ours, *self._parts.find_walls().enclose(theirs, order.directory, allowed, order.environment, largest))
 
     def _record(self, tx: Transaction, row: RunRow, verdict: r.Verdict) -> None:
         match verdict:

@@ -9,9 +9,8 @@ anew there, and what had landed is queued again: to be made on top of it, verifi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from hivekeeper.clock import Clock, to_seconds, to_text
+from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.remake import make_again
 from hivekeeper.commands.runs import intend_run
@@ -25,41 +24,21 @@ from hivekeeper.domain.states import RepoState, RunState
 from hivekeeper.domain.waits import FIRST_FETCH_S, LONGEST_FETCH_S, back_off_s, is_waiting
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
-from hivekeeper.loops import Counts, is_end_of
-from hivekeeper.places import Places
+from hivekeeper.loops import Counts, Loop, Wakes
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+from hivekeeper.store.ledger import Transaction
+
+INTERVAL_S, WAITING_INTERVAL_S = 10.0, 0.5  # the second while something waits
+FETCH_WALL_S = 1800.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`fetch_wall_s`: how long a fetch may take; `waiting_interval_s`: how often waits are looked at."""
-
-    interval_s: float = 10.0
-    waiting_interval_s: float = 0.5
-    fetch_wall_s: float = 1800.0
-
-
-class Fetcher:
+class Fetcher(Loop):
     """Keeps mirrors."""
 
     name = "fetcher"
-    rest_s = 0.0
-
-    def __init__(
-        self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
-    ) -> None:
-        self.interval_s = settings.interval_s
-        self._ledger = ledger
-        self._authority = authority
-        self._places = places
-        self._boot_id = boot_id
-        self._clock = clock
-        self._settings = settings
-
-    def hears(self, body: e.Body) -> bool:
-        return isinstance(body, (e.RepoWanted, e.RepoFetchDelayed)) or is_end_of(body, "fetch")
+    order = 30
+    wakes = Wakes((e.RepoWanted, e.RepoFetchDelayed), ends_of=("fetch",))
 
     def run_once(self) -> Counts:
         """Intend a fetch for every wanted repository, and take note of those that ended."""
@@ -68,7 +47,7 @@ class Fetcher:
             pairs = [(repo, _list_fetches(connection, repo)) for repo in wanted]
         now = self._clock.now()
         waiting = [repo for repo in wanted if is_waiting(now, repo.fetch_failed_at, repo.fetch_retry_at or "")]
-        self.interval_s = self._settings.waiting_interval_s if waiting else self._settings.interval_s
+        self.interval_s = WAITING_INTERVAL_S if waiting else INTERVAL_S
         todo = [(repo, runs) for repo, runs in pairs if repo not in waiting and (not runs or not runs[0].is_open)]
         if todo:
             with self._ledger.write(self._authority) as tx:
@@ -81,7 +60,7 @@ class Fetcher:
         if not runs:
             public = self._places.public(repo.name)
             argv = orders.fetch_repository(mirror.path, public, repo.path, repo.branch, repo.publish)
-            limits: dict[str, float | int | None] = {"wall_s": self._settings.fetch_wall_s, "grace_s": 5.0}
+            limits: dict[str, float | int | None] = {"wall_s": FETCH_WALL_S, "grace_s": 5.0}
             # With its time: no fetch is like another, and none of before an older ledger was put back is taken for it.
             root, environment = str(self._places.root), {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}
             order = Order(_run_id(repo), "fetch", argv, root, environment, limits)

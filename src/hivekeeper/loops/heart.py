@@ -1,37 +1,19 @@
 """The heart: says that the keeper is alive, as a row and never as an event."""
 
-from dataclasses import dataclass
-
-from hivekeeper.clock import Clock
-from hivekeeper.domain.events import Body
-from hivekeeper.loops import Counts
+from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByKeeper, Ledger
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`beat_s`: how often."""
-
-    beat_s: float = 60.0
-
-
-class Heart:
+class Heart(Loop):
     """Beats."""
 
     name = "heart"
-    rest_s = 0.0
+    order = 10
+    wakes = Wakes()  # time alone moves it
 
-    def __init__(self, ledger: Ledger, authority: ByKeeper, boot_id: str, clock: Clock, settings: Settings) -> None:
-        self.interval_s = settings.beat_s
-        self._ledger = ledger
-        self._authority = authority
-        self._boot_id = boot_id
-        self._clock = clock
-
-    def hears(self, body: Body) -> bool:
-        del body  # time alone moves it
-        return False
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.interval_s = self._settings.heartbeat_s
 
     def run_once(self) -> Counts:
         """Beat when the last beat of this epoch is old enough, by the clock that stops while the machine sleeps."""

@@ -8,10 +8,9 @@ Rules:
 5. Every ten thousand events the state is put by, so that any moment of the past is quick to see.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from hivekeeper.clock import Clock, to_seconds
+from hivekeeper.clock import to_seconds
 from hivekeeper.commands import convoys as commands
 from hivekeeper.commands import history
 from hivekeeper.commands.attempts import sweep_attempt
@@ -22,64 +21,41 @@ from hivekeeper.domain.convoy import Outcome, decide_outcome
 from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RunRow
 from hivekeeper.domain.run import Order
-from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import ConvoyState, RunState
 from hivekeeper.domain.waits import has_passed
-from hivekeeper.loops import Counts, is_end_of
-from hivekeeper.places import Places
+from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.sandbox import orders
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction, read_head
+from hivekeeper.store.ledger import Transaction, read_head
 
 SANDBOXES_A_PASS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`archive_after_s`: how long a complete convoy stays in sight; `reclaim_after_s`: when to try a removal again.
-
-    Without `cleanup` sandboxes stay where they are.
-    """
-
-    interval_s: float = 30.0
-    archive_after_s: float = 86400.0
-    reclaim_after_s: float = 3600.0
-    cleanup: bool = True
-    runners: Mapping[str, Runner] = field(default_factory=dict)
-
-
-_WOKEN_BY = (
-    e.ConvoySubmitted,
-    e.TaskCompleted,
-    e.TaskCancelled,
-    e.AttemptFailed,
-    e.AttemptUnknown,
-    e.RepoFetchFailed,
-    e.ConvoyCompleted,
-    e.ConvoyFailed,
-)
-
-
-class Janitor:
+class Janitor(Loop):
     """Ends, closes, removes, archives, puts by."""
 
     name = "janitor"
+    order = 100
+    wakes = Wakes(
+        (
+            e.ConvoySubmitted,
+            e.ConvoyCompleted,
+            e.ConvoyFailed,
+            e.TaskCompleted,
+            e.TaskCancelled,
+            e.AttemptFailed,
+            e.AttemptUnknown,
+            e.RepoFetchFailed,
+        ),
+        ends_of=("gate", "land", "snapshot", "remove"),
+    )
     rest_s = 0.1
+    interval_s = 30.0
 
-    def __init__(
-        self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
-    ) -> None:
-        self.interval_s = settings.interval_s
-        self._ledger = ledger
-        self._authority = authority
-        self._places = places
-        self._boot_id = boot_id
-        self._clock = clock
-        self._settings = settings
-
-    def hears(self, body: e.Body) -> bool:
-        return isinstance(body, _WOKEN_BY) or is_end_of(body, "gate", "land", "snapshot", "remove")
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._archive_after_s = self._settings.archive_after_s if self._settings.convoys else 0.0
 
     def run_once(self) -> Counts:
         """End whatever is over."""
@@ -122,13 +98,13 @@ class Janitor:
     def _archive_at_once(self, tx: Transaction, name: str) -> None:
         """Archive a convoy that is complete as it ends, where none stays in sight: a keeper may end with it."""
         convoy = queries.find_convoy(tx.connection, name)
-        if self._settings.archive_after_s <= 0 and convoy is not None and convoy.state is ConvoyState.COMPLETE:
+        if self._archive_after_s <= 0 and convoy is not None and convoy.state is ConvoyState.COMPLETE:
             commands.archive_convoy(tx, convoy)
 
     def _is_old(self, convoy: ConvoyRow) -> bool:
         if convoy.state is not ConvoyState.COMPLETE or convoy.ended_at is None:
             return False
-        return self._has_passed(convoy.ended_at, self._settings.archive_after_s)
+        return self._has_passed(convoy.ended_at, self._archive_after_s)
 
     def _is_due(self, runs: Sequence[RunRow]) -> bool:
         """Tell whether to remove now: not yet begun, or lost; one that failed is tried again after a while."""

@@ -12,7 +12,8 @@ Rules:
 5. One repository's trouble is not another's.
 """
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
@@ -31,36 +32,31 @@ from hivekeeper.domain import gate as g
 from hivekeeper.domain import merge as m
 from hivekeeper.domain import train as t
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.budget import NO_CAP, Cap
 from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow
-from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.states import MergeState, RepoState, TaskState
 from hivekeeper.errors import HiveError, UnavailableError
 from hivekeeper.git import candidate as c
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
-from hivekeeper.loops import Counts, is_end_of
+from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+from hivekeeper.store.ledger import Transaction
 
 MOST_BUILDS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`gate_wall_s`: how long a gate may take; `parallel`: how many verifications go on at once, in the whole hive.
+@dataclass(slots=True)
+class Queue:
+    """One repository's queue in this pass: its entries by their keys, and what is to be written down."""
 
-    `resolver` settles conflicts that no rule does, where there is one and `day`, the day's budget, is not spent.
-    """
-
-    interval_s: float = 5.0
-    gate_wall_s: float = 1800.0
-    parallel: int = 2
-    resolver: Runner | None = None
-    day: Cap = NO_CAP
-    policy: t.Policy = t.plan_strict
+    repo: RepoRow
+    entries: dict[str, Entry]
+    mirror: Mirror
+    head: str
+    checks: Checks
+    acts: list[Act] = field(default_factory=list)
 
 
 _WOKEN_BY = (
@@ -82,51 +78,29 @@ _WOKEN_BY = (
     e.RunReported,
     e.HoldLifted,
 )
-_OUR_KINDS = ("checkout", "setup", "stash", "gate", "land", *m.SETTLING)
 
 
-@dataclass(slots=True)
-class Queue:
-    """One repository's queue in this pass: its entries by their keys, and what is to be written down."""
-
-    repo: RepoRow
-    entries: dict[str, Entry]
-    mirror: Mirror
-    head: str
-    checks: Checks
-    acts: list[Act] = field(default_factory=list)
-
-
-class Merger:
+class Merger(Loop):
     """Builds, verifies and lands."""
 
     name = "merger"
-    rest_s = 0.0
+    order = 70
+    wakes = Wakes(
+        _WOKEN_BY,
+        ends_of=("checkout", "setup", "stash", "gate", "land", *m.SETTLING),
+    )
+    interval_s = 5.0
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        authority: ByKeeper,
-        places: Places,
-        boot_id: str,
-        read_output: Callable[[str], str],
-        settings: Settings,
-    ) -> None:
-        self.interval_s = settings.interval_s
-        self._ledger = ledger
-        self._authority = authority
-        self._places = places
-        self._boot_id = boot_id
-        self._read_output = read_output
-        self._settings = settings
-        self._settler = Settler(places, boot_id, settings.resolver, settings.day, ledger.clock)
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        settings = self._settings
+        resolver = settings.runners.get(settings.resolver or "")
+        self._settler = Settler(self._places, self._boot_id, resolver, settings.day, self._clock)
+        self._parallel = settings.parallel or os.cpu_count() or 1
         # What is on a branch and nobody took note of, and what cannot be merged onto a commit: facts about objects that
         # never change, so they may be forgotten.
         self._landed: set[str | None] = set()
         self._unmerged: dict[tuple[str, str], c.Unmerged] = {}
-
-    def hears(self, body: e.Body) -> bool:
-        return isinstance(body, _WOKEN_BY) or is_end_of(body, *_OUR_KINDS)
 
     def run_once(self) -> Counts:
         """Take every repository's queue as far as it goes now."""
@@ -137,7 +111,7 @@ class Merger:
             for entry in about.load_entries(connection):
                 by_repo.setdefault(entry.row.repo, []).append(entry)
             at_work = [run for run in queries.list_open_runs(connection) if run.id.startswith("_gates/")]
-            slots = self._settings.parallel - len(at_work)
+            slots = self._parallel - len(at_work)
             for entries in by_repo.values():
                 try:
                     queue = self._open(connection, entries, at_work)
@@ -161,7 +135,7 @@ class Merger:
         if head is None:
             raise UnavailableError(f"The integration branch of '{repo.name}' is gone.", advice="Type: hive doctor")
         ours = [run for run in at_work if run.repo == repo.name]
-        checks = Checks(repo, connection, mirror, self._places, self._boot_id, self._settings.gate_wall_s, ours)
+        checks = Checks(repo, connection, mirror, self._places, self._boot_id, self._settings.gate_timeout_s, ours)
         return Queue(repo, {entry.row.key: entry for entry in entries}, mirror, head, checks)
 
     def _plan(self, queue: Queue, slots: int) -> int:
@@ -189,7 +163,7 @@ class Merger:
             main = queue.checks.look_at_main(queue.head)
             cars = [self._look(queue, entry) for entry in queue.entries.values() if not entry.row.held]
             free = slots - queue.checks.count_between()
-            actions = self._settings.policy(t.Snapshot(queue.head, main.verdict, cars, free))
+            actions = t.plan_strict(t.Snapshot(queue.head, main.verdict, cars, free))
             build = next((action for action in actions if isinstance(action, t.Build)), None)
             if build is None:
                 return actions, main, free
@@ -281,7 +255,7 @@ class Merger:
                 queue.acts.append(partial(commands.clear, entry=row, run=queue.checks.get_run(entry)))
             case t.Refuse():
                 failed = queue.checks.get_run(entry)
-                output = self._read_output(failed.id)
+                output = self._runs.read_output(failed.id)
                 queue.acts.append(lambda tx: about.refuse_failed(tx, entry, failed, output))
             case t.Settle():
                 self._settle(queue, entry)

@@ -12,16 +12,13 @@ Rules:
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
 
-from hivekeeper.clock import Clock, to_seconds, to_text
+from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import runs as commands
 from hivekeeper.commands.sessions import Purse, lift_hold, place_hold
 from hivekeeper.domain import events as e
-from hivekeeper.domain.budget import NO_CAP, Cap
-from hivekeeper.domain.price import Price
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
@@ -29,36 +26,21 @@ from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.session import TOLD, Hold
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
-from hivekeeper.loops import Counts, is_end_of
+from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.runners import make_reader
 from hivekeeper.runners.reading import Lines, Reader
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+from hivekeeper.store.ledger import Transaction
 
 CHUNK = 1 << 20
 TELL_AFTER_S = 60.0
 METERED = ("agent", "resolve")
+INTERVAL_S, BUSY_INTERVAL_S = 5.0, 1.0  # the second while a program spends: what it uses in between passes its budget
+PATIENCE_S = 60.0  # how long a program may wait for a limit
+TURN_S = 60.0  # how long a message waits for a turn's end
+MOST_BYTES = 32 << 20  # of one run in one pass
 Act = Callable[[Transaction], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`patience_s`: how long a program may wait for a limit; `turn_s`: how long a message waits for a turn's end.
-
-    `no_answer_s`: how long a program may wait for its model in silence before that is taken for a limit.
-    """
-
-    runners: Mapping[str, Runner] = field(default_factory=dict)
-    day: Cap = NO_CAP
-    prices: Mapping[str, Price] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    no_answer_s: float | None = 600.0
-    interval_s: float = 5.0
-    busy_interval_s: float = 1.0  # while a program spends: a budget is passed by what it uses in between
-    patience_s: float = 60.0
-    turn_s: float = 60.0
-    most_bytes: int = 32 << 20  # of one run in one pass
 
 
 @dataclass(slots=True)
@@ -76,30 +58,18 @@ class Track:
     said_at: float | None = None
 
 
-class Meter:
+class Meter(Loop):
     """Reads and counts."""
 
     name = "meter"
+    order = 60
+    wakes = Wakes((e.WorkerTold,), ends_of=METERED)
     rest_s = 0.2
+    saves_work = True
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        authority: ByKeeper,
-        open_output: Callable[[str], BinaryIO | None],
-        clock: Clock,
-        settings: Settings,
-    ) -> None:
-        self.interval_s = settings.interval_s
-        self._ledger = ledger
-        self._authority = authority
-        self._open_output = open_output
-        self._clock = clock
-        self._settings = settings
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
         self._tracks: dict[str, Track] = {}
-
-    def hears(self, body: e.Body) -> bool:
-        return isinstance(body, e.WorkerTold) or is_end_of(body, *METERED)
 
     def run_once(self) -> Counts:
         """Read on, record the reports of what has ended, end what must not go on."""
@@ -112,7 +82,7 @@ class Meter:
             running = [row for row in rows if row.state is RunState.RUNNING and row.kill_requested_at is None]
             acts += self._hold_to_budget(connection, running)
             acts += [act for row in running for act in self._end_waiting(connection, row)]
-        self.interval_s = self._settings.busy_interval_s if running else self._settings.interval_s
+        self.interval_s = BUSY_INTERVAL_S if running else INTERVAL_S
         if acts:
             with self._ledger.write(self._authority) as tx:
                 for act in acts:
@@ -122,7 +92,7 @@ class Meter:
 
     def _track(self, row: RunRow) -> Track:
         runner = self._get_runner(row)
-        return Track(make_reader(runner, self._settings.prices, runner.find_model(self._settings.environment)))
+        return Track(make_reader(runner, self._settings.prices, runner.find_model(self._parts.environment)))
 
     def _get_runner(self, row: RunRow) -> Runner:
         known = self._settings.runners.get(str(row.runner))
@@ -131,7 +101,7 @@ class Meter:
     def _read(self, row: RunRow) -> bool:
         """Read what a run has said since; tell whether that is all there is."""
         track = self._tracks[row.id]
-        file = self._open_output(row.id)
+        file = self._runs.open_output(row.id)
         if file is None:
             return True
         with file:
@@ -141,7 +111,7 @@ class Meter:
             elif os.fstat(file.fileno()).st_size > track.offset:
                 track.said_at = self._clock.monotonic()
             file.seek(track.offset)
-            for _ in range(math.ceil(self._settings.most_bytes / CHUNK)):
+            for _ in range(math.ceil(MOST_BYTES / CHUNK)):
                 words = file.read(CHUNK)
                 track.offset += len(words)
                 for line in track.lines.feed(words):
@@ -198,7 +168,7 @@ class Meter:
             track.limited_at = now
         limit = track.reader.limited
         if limit is not None and track.limited_at is not None:
-            waited_s, patience_s = now - track.limited_at, self._settings.patience_s
+            waited_s, patience_s = now - track.limited_at, PATIENCE_S
             if waited_s > patience_s or (limit.retry_s or 0.0) > patience_s:
                 return (lambda tx: commands.request_kill(tx, row, f"it waits for a limit: {limit.words}", LIMIT),)
         if track.reader.hopeless and limit is not None:
@@ -231,7 +201,7 @@ class Meter:
             return False
         if track.turns is None:
             track.turns = track.reader.turns
-        is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0]), self._settings.turn_s)
+        is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0]), TURN_S)
         return track.reader.turns > track.turns or is_late
 
 

@@ -10,10 +10,9 @@ is not clean, that is looked for every two seconds, and it is tried again as soo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from shlex import join
 
-from hivekeeper.clock import Clock, to_seconds, to_text
+from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import events as e
@@ -26,47 +25,28 @@ from hivekeeper.domain.waits import LONGEST_PUBLISH_S, is_waiting
 from hivekeeper.git import orders
 from hivekeeper.git.forward import Refusal
 from hivekeeper.git.remote import has_cleared
-from hivekeeper.loops import Counts, is_end_of
-from hivekeeper.places import Places
+from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+from hivekeeper.store.ledger import Transaction
+
+INTERVAL_S, LOOK_EVERY_S = 10.0, 2.0  # how often to look whether the cause of a refusal is gone
+RETRY_S = 60.0  # after a refusal, twice as long after each further one up to LONGEST_PUBLISH_S
+PUSH_WALL_S = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`retry_s`: how long to wait after a refusal, twice as long after each further one up to `longest_retry_s`.
-
-    `look_every_s`: how often to look whether the cause of a refusal is gone.
-    """
-
-    interval_s: float = 10.0
-    look_every_s: float = 2.0
-    retry_s: float = 60.0
-    longest_retry_s: float = LONGEST_PUBLISH_S
-    push_wall_s: float = 600.0
-
-
-class Publisher:
+class Publisher(Loop):
     """Publishes."""
 
     name = "publisher"
+    order = 80
+    wakes = Wakes(
+        (e.MergeLanded, e.RepoFetched, e.RepoPublished, e.RepoPublishFailed, e.RepoPublishDue), ends_of=("publish",)
+    )
     rest_s = 0.1
 
-    def __init__(
-        self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, clock: Clock, settings: Settings
-    ) -> None:
-        self.interval_s = settings.interval_s
-        self._ledger = ledger
-        self._authority = authority
-        self._places = places
-        self._boot_id = boot_id
-        self._clock = clock
-        self._settings = settings
-        self._looked_s = -settings.look_every_s
-
-    def hears(self, body: e.Body) -> bool:
-        kinds = (e.MergeLanded, e.RepoFetched, e.RepoPublished, e.RepoPublishFailed, e.RepoPublishDue)
-        return isinstance(body, kinds) or is_end_of(body, "publish")
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._looked_s = -LOOK_EVERY_S
 
     def run_once(self) -> Counts:
         """Begin what is due, and take note of what ended."""
@@ -79,7 +59,7 @@ class Publisher:
         pushing = [(repo, last[repo.name]) for repo in repos if repo.publishing]
         cleared = self._find_cleared([(repo, run) for repo in waiting if (run := last[repo.name])])
         due = [repo for repo in wanted if repo not in waiting or repo in cleared]
-        self.interval_s = self._settings.look_every_s if waiting else self._settings.interval_s
+        self.interval_s = LOOK_EVERY_S if waiting else INTERVAL_S
         ended = [(repo, run) for repo, run in pushing if run is not None and not run.is_open]
         if due or ended:
             with self._ledger.write(self._authority) as tx:
@@ -92,7 +72,7 @@ class Publisher:
     def _find_cleared(self, waiting: Sequence[tuple[RepoRow, RunRow]]) -> list[RepoRow]:
         """Find the repositories in which the cause of the last refusal is gone; looked for now and then only."""
         now_s = self._clock.monotonic()
-        if not waiting or now_s - self._looked_s < self._settings.look_every_s:
+        if not waiting or now_s - self._looked_s < LOOK_EVERY_S:
             return []
         self._looked_s = now_s
         refused = ((repo, _find_refusal(run)) for repo, run in waiting)
@@ -102,7 +82,7 @@ class Publisher:
         commit = str(repo.integration)
         number = commands.begin_publishing(tx, repo, commit)
         argv = orders.publish_commit(self._places.mirror(repo.name), repo.path, commit, repo.branch, repo.publish)
-        limits: dict[str, float | int | None] = {"wall_s": self._settings.push_wall_s, "grace_s": 5.0}
+        limits: dict[str, float | int | None] = {"wall_s": PUSH_WALL_S, "grace_s": 5.0}
         run, root = repo_run_id(repo.name, number, "publish"), str(self._places.root)
         order = Order(run, "publish", argv, root, dict(orders.CLEAN_ENVIRONMENT), limits)
         intend_run(tx, order, boot_id=self._boot_id, repo=repo.name)
@@ -130,15 +110,15 @@ class Publisher:
 
     def _find_wait(self, tx: Transaction, repo: RepoRow, run: RunRow) -> float:
         """Tell how long to wait: longer with every failure in a row, but not for a run that was killed on its way."""
-        wait_s, number = self._settings.retry_s, repo.publications - 1
+        wait_s, number = RETRY_S, repo.publications - 1
         before = queries.find_run(tx.connection, _run_id(repo, number))
         killed = run.state is RunState.LOST or (run.exit_status or 0) < 0
         if killed and (before is None or before.succeeded):
             return 0.0  # what it began in a check-out is not left like that
-        while before is not None and not before.succeeded and wait_s < self._settings.longest_retry_s:
+        while before is not None and not before.succeeded and wait_s < LONGEST_PUBLISH_S:
             wait_s, number = 2 * wait_s, number - 1
             before = queries.find_run(tx.connection, _run_id(repo, number))
-        return min(wait_s, self._settings.longest_retry_s)
+        return min(wait_s, LONGEST_PUBLISH_S)
 
 
 def _is_waiting(repo: RepoRow, now: str) -> bool:

@@ -5,7 +5,6 @@ may be torn, so it is thrown away, like those nobody waits for any more.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.commands.runs import intend_run
@@ -14,39 +13,24 @@ from hivekeeper.domain.names import repo_run_id
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.run import Order
 from hivekeeper.git import orders
-from hivekeeper.loops import Counts, is_end_of
-from hivekeeper.places import Places
+from hivekeeper.loops import Counts, Loop, Wakes
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
+from hivekeeper.store.ledger import Transaction
 
-_WOKEN_BY = (e.TaskAdded, e.RepoFetched, e.TaskDispatched, e.TaskCancelled, e.ConvoyCompleted, e.ConvoyFailed)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`pool`: how many clones of a repository to have ready."""
-
-    pool: int = 2
-    interval_s: float = 30.0
-    wall_s: float = 1800.0
+WALL_S = 1800.0
 
 
-class Stocker:
+class Stocker(Loop):
     """Fills and empties the pool."""
 
     name = "stocker"
+    order = 40
+    wakes = Wakes(
+        (e.TaskAdded, e.RepoFetched, e.TaskDispatched, e.TaskCancelled, e.ConvoyCompleted, e.ConvoyFailed),
+        ends_of=("pool",),
+    )
     rest_s = 0.1
-
-    def __init__(self, ledger: Ledger, authority: ByKeeper, places: Places, boot_id: str, settings: Settings) -> None:
-        self.interval_s = settings.interval_s
-        self._ledger = ledger
-        self._authority = authority
-        self._places = places
-        self._boot_id = boot_id
-        self._settings = settings
-
-    def hears(self, body: e.Body) -> bool:
-        return isinstance(body, _WOKEN_BY) or is_end_of(body, "pool")
+    interval_s = 30.0
 
     def run_once(self) -> Counts:
         """Bring every repository's part of the pool to what is wanted."""
@@ -79,7 +63,7 @@ class Stocker:
         return []
 
     def _intend(self, tx: Transaction, repo: RepoRow, argv: orders.Argv) -> None:
-        limits: dict[str, float | int | None] = {"wall_s": self._settings.wall_s, "grace_s": 5.0}
+        limits: dict[str, float | int | None] = {"wall_s": WALL_S, "grace_s": 5.0}
         run, root = repo_run_id(repo.name, tx.head.seq + 1, "pool"), str(self._places.root)
         order = Order(run, "pool", argv, root, dict(orders.FLEETING_ENVIRONMENT), limits)
         intend_run(tx, order, boot_id=self._boot_id, repo=repo.name)

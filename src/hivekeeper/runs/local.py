@@ -57,6 +57,10 @@ class Runs(Protocol):
         """Read the end of what a run said."""
         ...
 
+    def open_output(self, run: str) -> BinaryIO | None:
+        """Open what a run has said; None when there is nothing."""
+        ...
+
     def close(self) -> None:
         """Let go; runs go on."""
         ...
@@ -176,6 +180,9 @@ class LocalRuns:
     @_in_words
     def read_output(self, run: str, tail_bytes: int = 65536) -> str:
         return _read(f"{self._root}/{run}/output", tail_bytes=tail_bytes) or ""
+
+    def open_output(self, run: str) -> BinaryIO | None:
+        return open_output(Path(self._root), run)
 
     def close(self) -> None:
         self._closing = True

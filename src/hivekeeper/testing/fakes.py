@@ -1,6 +1,7 @@
 """A clock that stands still and runs that end when told: for tests and simulations, at no real time at all."""
 
 from collections.abc import Callable
+from typing import BinaryIO
 
 from hivekeeper.clock import to_text
 from hivekeeper.domain.run import Alive, Claim, Ended, Ending, Gone, Look, Order, Unclaimed
@@ -73,6 +74,10 @@ class FakeRuns:
     def read_output(self, run: str, tail_bytes: int = 4000) -> str:
         del run, tail_bytes
         return ""
+
+    def open_output(self, run: str) -> BinaryIO | None:
+        del run
+        return None
 
     def close(self) -> None:
         pass
