@@ -131,12 +131,39 @@ def _write(path: str, content: dict[str, object], *, sync: bool = False) -> None
 
 
 def _descendants(root: int) -> list[int]:
+    """List what is below a process and alive."""
+    found = _walk(root) if _has_children_files(root) else _search(root)
+    return [pid for pid in found if _read_stat(pid) is not None]
+
+
+def _has_children_files(root: int) -> bool:
+    return os.path.exists(f"/proc/{root}/task/{root}/children")  # a kernel can be built without
+
+
+def _walk(root: int, enough: int | None = None) -> list[int]:
+    """List what is below a process, dead or alive, or as much of it as is enough.
+
+    Along the tree, not through all of /proc: that costs the more the busier the machine is, beside every run that ends.
+    Whoever moves while we walk is found by the next walk: what loses its parent becomes a child of the wrapper.
+    """
+    found = [root]
+    for pid in found:  # it grows while we walk it
+        with contextlib.suppress(OSError, ValueError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    found.extend(map(int, file.read().split()))
+        if enough is not None and len(found) - 1 > enough:
+            break
+    return found[1:]
+
+
+def _search(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := _read_stat(name)) is not None:
             children.setdefault(int(fields[1]), []).append(int(name))
     found = [root]
-    for pid in found:  # it grows while we walk it
+    for pid in found:
         found.extend(children.get(pid, ()))
     return found[1:]
 
@@ -169,18 +196,7 @@ def _watch_processes(child: int, enough: int) -> Iterator[tuple[int, float]]:
 
 def _count_processes(root: int, enough: int) -> int:
     """Count what is below a process until that is more than enough; the dead that its program left count too."""
-    if not os.path.exists(f"/proc/{root}/task/{root}/children"):  # a kernel built without
-        return len(_descendants(root))
-    # Along the tree, not through all of /proc: this happens four times a second beside every run.
-    found = [root]
-    for pid in found:
-        with contextlib.suppress(OSError, ValueError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                    found.extend(map(int, file.read().split()))
-        if len(found) - 1 > enough:
-            break
-    return len(found) - 1
+    return len(_walk(root, enough) if _has_children_files(root) else _search(root))
 
 
 class _Watch:
