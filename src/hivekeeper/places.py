@@ -53,10 +53,6 @@ class Places:
         """Place what has landed in a repository and its history, which is what workers may read."""
         return self.hive / "public" / f"{repo}.git"
 
-    def pool(self, repo: str) -> Path:
-        """Place clones nobody has used, each with a boot and a number behind this name."""
-        return self.hive / "pool" / repo
-
     def cache(self, repo: str) -> Path:
         """Place what a repository's setup made, by the hash of its lock files."""
         return self.hive / "caches" / repo

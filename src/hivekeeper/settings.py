@@ -114,7 +114,6 @@ class Settings:
         "sandbox", 'what workers may read besides the toolchain: ["~/.config/agent"]', default=()
     )
     write: tuple[str, ...] = setting("sandbox", "what they may write besides their own directory", default=())
-    pool: int = setting("sandbox", "clones of each repository prepared ahead; 0 is none", default=2, between=(0, 100))
     snapshot_every_s: float = setting("sandbox", "how often the work of a running worker is saved", default=300.0)
     reclaim_after_s: float = setting("sandbox", "when to try again to remove what could not be removed", default=3600.0)
 

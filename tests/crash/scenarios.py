@@ -320,7 +320,7 @@ def equipped(stage: Play) -> None:
 
 
 def equip(stage: Play) -> None:
-    stage.settings = replace(stage.settings, workers=1, pool=1)
+    stage.settings = replace(stage.settings, workers=1)
     stage.finish()
 
 
@@ -526,7 +526,7 @@ scenario(
         ),
     ),
 )
-scenario("equip", "clones from the pool, setup, stash, backup", given=equipped, act=equip)
+scenario("equip", "clones, setup, stash, backup", given=equipped, act=equip)
 scenario("go-on", "saves of a worker that is cut off, and its successor", given=interrupted, act=go_on)
 scenario("accept", "a convoy is tried as a whole", given=to_accept, act=Play.finish)
 scenario(

@@ -44,7 +44,7 @@ class Play(Stage):
         self.said = world.with_name(f"{world.name}.said")
         self.errors = world.with_name(f"{world.name}.errors")  # of passes that failed and were made again
         self.copy = world / "copy.db"  # of a ledger, from before more was done
-        self.settings = Settings(workers=2, level="limits", pool=0, parallel=2)
+        self.settings = Settings(workers=2, level="limits", parallel=2)
 
     def tell(self, *lines: str) -> None:
         """Say something that must be true from now on."""

@@ -300,18 +300,6 @@ def test_an_open_attempts_sandbox_that_is_gone_is_lost_work(patient: Patient) ->
     assert "was not kept" in found.what
 
 
-@pytest.mark.parametrize("end", ["0badb007.1", "{boot}.1.new"])
-def test_clones_made_ahead_that_are_of_no_use_are_told_and_left_to_the_keeper(patient: Patient, end: str) -> None:
-    boot = read_boot_id()[:8]
-    left = Path(f"{patient.places.pool('app')}.{end.format(boot=boot)}")
-    for path in (left, Path(f"{patient.places.pool('app')}.{boot}.2")):
-        path.mkdir(parents=True)
-    (found,) = (finding for finding in patient.examine().findings if finding.check is Check.POOL)
-    assert found.what == "1 clones are ready, 1 are unfinished or of another boot: the next keeper removes them"
-    assert patient.find_wrong() == []
-    patient.keep_until(lambda: not left.exists())
-
-
 def test_what_a_task_made_without_a_merge_queue_stays_where_it_was_kept(patient: Patient) -> None:
     kept = patient.git("rev-parse", "refs/hive/attempts/work/A/1")
     patient.sql("UPDATE task SET commit_id = ? WHERE key = 'work/A'", kept)

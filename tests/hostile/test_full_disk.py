@@ -34,7 +34,7 @@ class SmallDisk:
 
     def start(self) -> None:
         self.shell.hive("init")
-        settings = f"[sandbox]\nwrite = ['{self.go.parent}']\npool = 0\n[keeper]\nheartbeat = '1s'\npreempt = '1s'\n"
+        settings = f"[sandbox]\nwrite = ['{self.go.parent}']\n[keeper]\nheartbeat = '1s'\npreempt = '1s'\n"
         (self.disk / "hive.toml").write_text(settings)
         self.shell.hive("convoy", "submit", self.shell.plan(PLAN.format(app=self.person.path, go=self.go)))
         self.keep()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import gate as g
 from hivekeeper.domain import merge as m
+from hivekeeper.domain import report
 from hivekeeper.domain import train as t
 from hivekeeper.domain.convoy import Outcome, decide_outcome, decide_swarm
 from hivekeeper.domain.names import attempt_run_id, gate_run_id
@@ -317,7 +318,7 @@ def test_a_conflict_is_settled_by_what_was_kept_or_given_up_in_bounded_runs(most
             case m.GiveUp():
                 tried = sum(run.kind == "conflict" for run in runs)
                 assert tried >= most, "it has its tries"
-                assert tried <= max(most, a.MAX_INFRASTRUCTURE_TRIES)
+                assert tried < most + a.MAX_INFRASTRUCTURE_TRIES, "what is our own trouble counts apart"
                 return
             case m.Wait():
                 pass
@@ -357,3 +358,39 @@ def test_no_task_is_twice_in_one_batch_and_batches_have_the_next_number(last: li
         assert number >= 1
         assert number != of_task.get(task), "a task tried again goes into another batch"
         current, of_task[task] = number, number
+
+
+def play_rounds(*rounds: str) -> list[RunRow]:
+    """Have rounds of settling a conflict that ended so."""
+    runs: list[RunRow] = []
+    for number, how in enumerate(rounds, start=1):
+        runs.append(make_ended(make_run("conflict", f"conflict-{number}", BOOTS[0]), 0))
+        if how == "reboot":  # before the resolver was asked
+            continue
+        resolve = make_ended(make_run("resolve", f"resolve-{number}", BOOTS[0]), 1)
+        outcome = report.Outcome.RATE_LIMITED.value if how == "limit" else None
+        lost = {"state": RunState.LOST, "exit_status": None, "ended_by": None} if how == "lost" else {}
+        runs.append(replace(resolve, outcome=outcome, **lost))  # type: ignore[arg-type]  # columns of a run
+    return runs
+
+
+@pytest.mark.parametrize(
+    "rounds", [("refused", "reboot"), ("lost", "lost", "limit"), ("refused", "limit"), ("lost", "refused")]
+)
+def test_neither_a_reboot_nor_a_limit_uses_up_a_try_at_settling_a_conflict(rounds: tuple[str, ...]) -> None:
+    runs, boot = play_rounds(*rounds), BOOTS[1] if rounds[-1] == "reboot" else BOOTS[0]
+    assert m.decide_settling(runs, most=2, spent=0, boot_id=boot) == m.IntendRun("conflict", len(rounds) + 1)
+
+
+def test_two_refusals_or_three_troubles_of_our_own_end_the_settling_of_a_conflict() -> None:
+    for rounds in (("refused", "limit", "refused"), ("lost", "lost", "lost")):
+        assert isinstance(m.decide_settling(play_rounds(*rounds), most=2, spent=0, boot_id=BOOTS[0]), m.GiveUp)
+
+
+def test_check_outs_that_break_after_one_refusal_of_a_branch_are_not_repeated_for_ever() -> None:
+    """A refusal that may be a flake is set aside; what follows it still counts."""
+    gate = g.Gate(make_repo({}))
+    refused = [make_ended(make_gate_run(kind, 1, BOOTS[0]), int(kind == "gate")) for kind in gate.kinds]
+    broken = [make_ended(make_gate_run("checkout", number, BOOTS[0]), 1) for number in (2, 3, 4)]
+    found = g.judge([*refused, *broken], gate.kinds, boot_id=BOOTS[0], without=refused[-1].id)
+    assert found.verdict is t.Verdict.BROKEN

@@ -44,7 +44,7 @@ def end(run: RunRow, fate: Outcome, runner: str, number: int, now: float) -> Run
 def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[Outcome], two: bool) -> None:  # noqa: FBT001 - drawn
     task = make_task(*(RUNNERS if two else RUNNERS[:1]))
     attempt = AttemptRow("c/a-1", 1, "c", 1, 1, "PRESENT", AttemptState.WORKING, AT)
-    now, runs, holds = to_seconds(AT), list[RunRow](), dict[tuple[str, str], HoldRow]()
+    now, runs, holds = to_seconds(AT), list[RunRow](), dict[tuple[str, str, str], HoldRow]()
     runner, number = RUNNERS[0], 0
     for _ in range(MOST_STEPS):
         if not runs or runs[-1].is_open:
@@ -63,15 +63,15 @@ def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[
             case s.Hold() as hold:
                 until = None if hold.in_s is None else to_text(now + hold.in_s)
                 placed = (hold.cause, until, hold.strikes, "", to_text(now), 0)
-                holds[hold.scope, hold.name] = HoldRow(hold.scope, hold.name, *placed)
+                holds[hold.scope, hold.name, hold.cause] = HoldRow(hold.scope, hold.name, *placed)
             case s.Park():
                 attempt = replace(attempt, parked_at=to_text(now))
-                assert any(hold.holds(to_text(now)) for hold in holds.values()), "parked for nothing"
-                waits = [hold for hold in holds.values() if hold.holds(to_text(now))]
+                assert any(hold.is_active(to_text(now)) for hold in holds.values()), "parked for nothing"
+                waits = [hold for hold in holds.values() if hold.is_active(to_text(now))]
                 now = max([now, *(to_seconds(hold.until) for hold in waits if hold.until)]) + 1
                 holds |= {key: replace(hold, lifted=1) for key, hold in holds.items() if hold.until is None}
             case s.Again(chosen, session, resume):
-                held = {hold.name for hold in holds.values() if hold.scope == "runner" and hold.holds(to_text(now))}
+                held = {hold.name for hold in holds.values() if hold.scope == "runner" and hold.is_active(to_text(now))}
                 assert chosen not in held
                 assert resume == bool(session)
                 assert not resume or chosen == runner

@@ -83,7 +83,7 @@ def is_parked(stage: Scene, name: str) -> Callable[[], bool]:
 
 def holds(stage: Scene) -> list[HoldRow]:
     with stage.hive.ledger.read() as connection:
-        return [hold for hold in queries.list_holds(connection) if hold.holds(stage.clock.now())]
+        return [hold for hold in queries.list_holds(connection) if hold.is_active(stage.clock.now())]
 
 
 def agents(stage: Scene, name: str, attempt: int = 1) -> list[RunRow]:

@@ -30,7 +30,7 @@ def test_a_runner_that_cannot_be_started_is_held_with_what_to_write_and_no_attem
 
     def is_held() -> bool:
         with stage.hive.ledger.read() as connection:
-            return any(hold.holds(stage.clock.now()) for hold in queries.list_holds(connection))
+            return any(hold.is_active(stage.clock.now()) for hold in queries.list_holds(connection))
 
     stage.step_until(is_held)
     with stage.hive.ledger.read() as connection:

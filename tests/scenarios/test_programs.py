@@ -73,7 +73,7 @@ def is_parked(stage: Scene, name: str) -> Callable[[], bool]:
 
 def holds(stage: Scene) -> list[HoldRow]:
     with stage.hive.ledger.read() as connection:
-        return [hold for hold in queries.list_holds(connection) if hold.holds(stage.clock.now())]
+        return [hold for hold in queries.list_holds(connection) if hold.is_active(stage.clock.now())]
 
 
 def test_a_budget_of_money_binds_while_claude_works_and_a_session_that_is_cut_off_costs_what_it_used(

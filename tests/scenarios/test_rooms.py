@@ -32,29 +32,6 @@ def begin(stage: Scene, task_id: str, attempt: int = 1) -> Path:
     return stage.hive.places.sandbox(f"work/{task_id}", attempt) / "work"
 
 
-def test_clones_are_ready_before_their_tasks_and_used_once(stage: Scene, repository: Repository) -> None:
-    settle(stage, pool=2)
-    stage.submit(
-        *(TaskSpec(name, f"echo {name} > {name}", repo="app") for name in "ABCDEF"), repos=(repository.spec(),)
-    )
-    stage.take(workers=1)
-    assert stage.finish() is ConvoyState.COMPLETE
-    with stage.hive.ledger.read() as connection:
-        rows = connection.rows("SELECT argv FROM run WHERE kind = 'pool' AND exit_status = 0")
-    filled = [json.loads(row[0]) for row in rows if "fill_pool" in row[0]]
-    assert len(filled) >= 3
-    stage.step_until(lambda: not any((stage.hive.places.hive / "pool").iterdir()))
-
-
-def test_a_pool_of_an_earlier_boot_is_thrown_away(stage: Scene, repository: Repository) -> None:
-    settle(stage, pool=1)
-    torn = stage.hive.places.pool("app").with_name("app.0ldb00t0.1")
-    torn.mkdir(parents=True)
-    stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
-    assert stage.finish() is ConvoyState.COMPLETE
-    assert not torn.exists()
-
-
 def test_setup_is_run_once_for_the_same_lock_files_and_what_it_made_is_there_again(
     stage: Scene, repository: Repository
 ) -> None:
@@ -196,7 +173,7 @@ def test_a_hive_that_was_moved_goes_on_from_what_its_workers_had_made(
     stage.step_until(lambda: any(run.state is RunState.RUNNING for run in stage.runs("B")))
     stage.close()
     moved = tmp_path / "elsewhere"
-    shutil.copytree(stage.root, moved, symlinks=True, ignore=shutil.ignore_patterns("*.sock", "pool"))
+    shutil.copytree(stage.root, moved, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
     (stage.root / ".hive").rename(stage.root / "gone")
     stage.root, stage.hive, stage.keeper = moved, open_hive(moved, stage.clock), None
     assert stage.finish() is ConvoyState.FAILED

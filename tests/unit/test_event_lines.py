@@ -16,7 +16,7 @@ LINES = {
         f"runner goose waits for you: hive status (auth: {'x' * 118} …)",
     ),
     "going on": (e.AttemptResumed("c/a", 1), "", "c/a goes on"),
-    "a hold lifted": (e.HoldLifted("day", "today"), "raised", "day today goes on: raised"),
+    "a hold lifted": (e.HoldLifted("day", "today", "budget"), "raised", "day today goes on: raised"),
     "a gate file": (
         e.MergeHeld("c/a", 1), "it changes check.sh, which says what passes",
         "c/a waits for you: it changes check.sh, which says what passes; type: hive queue approve c/a",

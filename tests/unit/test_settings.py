@@ -44,7 +44,7 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
 def test_the_defaults_are_the_promised_ones() -> None:
     found = Settings()
     assert found.limits == Limits(14_400.0, 3600.0, 64 << 20, None, 1000, 20 << 30)
-    assert (found.workers, found.archive_after_s, found.pool, found.snapshot_every_s) == (4, 86_400.0, 2, 300.0)
+    assert (found.workers, found.archive_after_s, found.snapshot_every_s) == (4, 86_400.0, 300.0)
     assert (found.heartbeat_s, found.abandoned_after_s, found.poll_s, found.preempt_s) == (60.0, 300.0, 2.0, 30.0)
     assert (found.level, found.require, found.read, found.write, found.reclaim_after_s) == (None, None, (), (), 3600.0)
 
@@ -115,7 +115,6 @@ level = "namespaces"
 require = "landlock"
 read = ["~/.config/agent/", "/opt//tools"]
 write = ["~"]
-pool = 0
 snapshot_every = "30s"
 reclaim_after = "1d"
 [runners.claude]
@@ -146,7 +145,6 @@ convoys = false
         require="landlock",
         read=("/home/bee/.config/agent", "/opt/tools"),
         write=("/home/bee",),
-        pool=0,
         snapshot_every_s=30.0,
         reclaim_after_s=86_400.0,
         runners=PRESETS
@@ -172,8 +170,8 @@ convoys = false
         ("sandbox", "read = ['x']", "item 1 of 'read' in [sandbox] must begin with '/' or '~'; it is 'x'"),
         ("sandbox", "write = ['/', '']", "item 2 of 'write' in [sandbox] must begin with '/' or '~'; it is ''"),
         ("sandbox", "write = ['~nobody-like-this/x']", "item 1 of 'write' in [sandbox] must begin with '/' or '~'"),
-        ("sandbox", "pool = -1", "'pool' in [sandbox] must be at least 0, not -1"),
-        ("sandbox", "pool = 101", "'pool' in [sandbox] must be at most 100, not 101"),
+        ("hive", "workers = 0", "'workers' in [hive] must be at least 1, not 0"),
+        ("hive", "workers = 1001", "'workers' in [hive] must be at most 1000, not 1001"),
         ("sandbox", "snapshot_every = 0", "'snapshot_every' in [sandbox] must be more than 0"),
         ("sandbox", "reclaim_after = 'x'", "'reclaim_after' in [sandbox] must be a duration such as"),
         ("keeper", "preempt = 0", "'preempt' in [keeper] must be more than 0"),

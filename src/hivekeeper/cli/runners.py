@@ -13,13 +13,15 @@ from hivekeeper.cli import render
 from hivekeeper.cli.here import Json, Reason, me, open_here
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import sessions as commands
-from hivekeeper.commands.trust import trust_configuration
+from hivekeeper.commands.trust import read_configuration, trust_configuration
 from hivekeeper.commands.work import make_environment, make_rooms, write_prompt
 from hivekeeper.domain.budget import DAY, MICRO, Cap
 from hivekeeper.domain.report import Report
 from hivekeeper.domain.run import Order
 from hivekeeper.domain.runner import Runner
 from hivekeeper.errors import InputError, UnavailableError
+from hivekeeper.git.mirror import Mirror
+from hivekeeper.git.orders import source_ref
 from hivekeeper.hive import Hive
 from hivekeeper.runners import make_reader
 from hivekeeper.runners.reading import Lines
@@ -144,9 +146,12 @@ def runner_resume(name: str, reason: Reason = "") -> None:
 def runner_trust(repo: str, reason: Reason = "") -> None:
     """Trust the agent configuration that a repository ships as it is now."""
     hive = open_here()
+    with hive.ledger.read() as connection:
+        [found] = get_repos(connection, repo)
+    mirror = Mirror(hive.places.mirror(found.name))
+    shipped = read_configuration(mirror, found, mirror.find_commit(source_ref(found.branch)))
     with hive.ledger.write(me()) as tx:
-        [found] = get_repos(tx.connection, repo)
-        files = trust_configuration(tx, hive.places, found, why=reason)
+        files = trust_configuration(tx, found, shipped, why=reason)
     named = f": {', '.join(files)}" if files else ", which is none"
     typer.echo(render.clean(f"The agent configuration of {repo} is trusted as it is now{named}."))
 

@@ -5,7 +5,6 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, assert_never
 
 from hivekeeper.clock import to_seconds
@@ -16,7 +15,7 @@ from hivekeeper.domain.gate import Gate, could_not_run
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState
 from hivekeeper.git.candidate import LARGEST_SHOWN, Change, Clash, Nothing, Strays, Unsound
-from hivekeeper.git.mirror import Mirror
+from hivekeeper.git.mirror import Mirror, hash_file
 from hivekeeper.git.orders import integration_ref
 from hivekeeper.places import Places
 from hivekeeper.store import queries
@@ -104,15 +103,19 @@ def refuse_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> No
     _refuse(tx, entry, f"its gate {what}, twice: {describe_ending(run)}", body, is_conflict=False)
 
 
-def refuse_clash(tx: Transaction, entry: Entry, mirror: Mirror, clash: Clash, why: str) -> None:
-    """Refuse what conflicts with what has landed: its next worker is told where, and what the change was."""
-    names = ", ".join(clash.paths[:MOST_NAMED]) + (" …" if len(clash.paths) > MOST_NAMED else "")
+def describe_clash(entry: Entry, mirror: Mirror, clash: Clash) -> dict[str, Any]:
+    """Say where a change conflicts and what it was; git is asked, so this comes before whatever is written."""
     fork = mirror.find_merge_base(entry.row.commit_id, "HEAD") or entry.row.commit_id
-    body = {
+    return {
         "hunks": clash.hunks,
         "diff": mirror.diff(fork, entry.row.commit_id)[:LARGEST_SHOWN],
         "reproduce": f"git merge origin/{entry.repo.branch}",
     }
+
+
+def refuse_clash(tx: Transaction, entry: Entry, clash: Clash, body: dict[str, Any], why: str) -> None:
+    """Refuse what conflicts with what has landed: its next worker is told where, and what the change was."""
+    names = ", ".join(clash.paths[:MOST_NAMED]) + (" …" if len(clash.paths) > MOST_NAMED else "")
     because = f" ({why})" if why else ""
     _refuse(tx, entry, f"it conflicts with what landed before it in {names}{because}", body, is_conflict=True)
 
@@ -160,25 +163,35 @@ def as_text(said: str) -> str:
     return said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def tell_hotfix(tx: Transaction, places: Places, entry: Entry, changed: Sequence[str]) -> None:
-    """Tell everybody who works on the repository of a hotfix, and who must rebase because of it."""
-    for attempt, task in queries.list_open_attempts(tx.connection, AttemptState.WORKING):
+News = list[tuple[str, int, dict[str, Any]]]
+
+
+def find_news(connection: Connection, places: Places, entry: Entry, changed: Sequence[str]) -> News:
+    """Find whom to tell of a hotfix, and who must rebase because of it: whoever has changed a file that it changes.
+
+    Files of workers are read and git is asked, so this comes before whatever is written. Who begins later begins on it.
+    """
+    files = Mirror(places.mirror(entry.repo.name)).list_files(str(entry.row.base))
+    before = {path: files[path].split()[1] if path in files else None for path in changed}
+    news = News()
+    for attempt, task in queries.list_open_attempts(connection, AttemptState.WORKING):
         if task.repo == entry.repo.name and task.branch is None:
             work = places.sandbox(task.key, attempt.number) / "work"
-            touched = _list_touched(places, entry, work, changed)
+            touched = [path for path in changed if hash_file(work, path) != before[path]]
             body = {
                 "commit": entry.row.candidate,
                 "paths": list(map(as_text, changed)),
                 "touched": list(map(as_text, touched)),
                 "must_rebase": bool(touched),
             }
-            commands.send(tx, m.PRIORITY_MERGE, task.key, attempt.number, body)
+            news.append((task.key, attempt.number, body))
+    return news
 
 
-def _list_touched(places: Places, entry: Entry, work: Path, changed: Sequence[str]) -> list[str]:
-    """List the paths of a hotfix that a worker has changed: its file is not as it was before the hotfix."""
-    mirror = Mirror(places.mirror(entry.repo.name))
-    return [path for path in changed if mirror.hash_file(work, path) != mirror.find_object(f"{entry.row.base}:{path}")]
+def tell_hotfix(tx: Transaction, news: News) -> None:
+    """Tell workers of a hotfix."""
+    for task, attempt, body in news:
+        commands.send(tx, m.PRIORITY_MERGE, task, attempt, body)
 
 
 def describe_conflict(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt: str, ours: str) -> str:

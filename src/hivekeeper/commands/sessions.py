@@ -9,7 +9,7 @@ from pathlib import Path
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import budget as b
 from hivekeeper.domain import events as e
-from hivekeeper.domain.hive_rows import BudgetRow, HoldRow
+from hivekeeper.domain.hive_rows import BudgetRow
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import AttemptRow, MessageRow, RunRow, TaskRow
 from hivekeeper.domain.run import Order
@@ -105,24 +105,20 @@ def place_hold(tx: Transaction, hold: Hold, *, why: str, retry_at: str | None = 
     tx.record(e.HoldPlaced(hold.scope, hold.name, hold.cause, until, hold.strikes), why=why)
 
 
-def lift_hold(tx: Transaction, scope: str, name: str, *, why: str = "") -> bool:
-    """Record that something may go on; False when nothing held it up."""
-    held = _find_hold(tx.connection, scope, name)
-    if held is None or held.lifted:
-        return False
-    tx.record(e.HoldLifted(scope, name), why=why)
-    return True
-
-
-def _find_hold(connection: Connection, scope: str, name: str) -> HoldRow | None:
-    return next((row for row in queries.list_holds(connection) if (row.scope, row.name) == (scope, name)), None)
+def lift_hold(tx: Transaction, scope: str, name: str, *, cause: str | None = None, why: str = "") -> bool:
+    """Record that something may go on, whatever held it up or for one cause; False when nothing did."""
+    found = [row for row in queries.list_holds(tx.connection) if (row.scope, row.name) == (scope, name)]
+    active = [row for row in found if not row.lifted and cause in (None, row.cause)]
+    for row in active:
+        tx.record(e.HoldLifted(scope, name, row.cause), why=why)
+    return bool(active)
 
 
 def raise_budget(tx: Transaction, scope: str, name: str, cap: b.Cap, *, why: str = "") -> None:
     """Record what a person allows, of a day for that day; what waited for it goes on."""
     key = tx.now[:10] if scope == "day" else name
     tx.record(e.BudgetRaised(scope, key, cap.tokens, cap.microusd), why=why)
-    lift_hold(tx, scope, name, why=why or "its budget was raised")
+    lift_hold(tx, scope, name, cause=b.CAUSE, why=why or "its budget was raised")
 
 
 def tell_worker(tx: Transaction, attempt: AttemptRow, runner: Runner | None, text: str) -> None:
@@ -154,7 +150,7 @@ class Purse:
             if (cap.tokens, cap.microusd) != (None, None) and cap.is_reached(self._count(scope, name)):
                 in_s = 86_400.0 - to_seconds(self._now) % 86_400.0 if scope == "day" else None
                 whose = {"task": "its", "convoy": f"convoy {name}'s", "day": "the day's"}[scope]
-                return Hold(scope, name, "budget", in_s, 1), f"{whose} budget of {cap.describe()} is spent"
+                return Hold(scope, name, b.CAUSE, in_s, 1), f"{whose} budget of {cap.describe()} is spent"
         return None
 
     def _count(self, scope: str, name: str) -> Usage:

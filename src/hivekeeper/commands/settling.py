@@ -82,7 +82,7 @@ class Settler:
             case m.Wait():
                 return None
             case m.GiveUp(why):
-                return lambda tx: about.refuse_clash(tx, entry, mirror, clash, why)
+                return _refuse(entry, mirror, clash, why)
             case m.LookAtSettled(number):
                 assert begun is not None
                 return self._look(mirror, entry, clash, begun, gates.resolved_ref(row, number))
@@ -99,16 +99,17 @@ class Settler:
         """Find what holds the resolver up, or say that its limit is to do so."""
         if last.outcome not in LIMITED:
             return None
-        found = [h for h in queries.list_holds(connection) if (h.scope, h.name) == ("runner", last.runner)]
+        key = ("runner", last.runner, last.outcome)
+        found = [h for h in queries.list_holds(connection) if (h.scope, h.name, h.cause) == key]
         held = found[0] if found else None
-        if held is not None and (held.holds(self.clock.now()) or held.placed_seq > last.reported_seq):
-            return held if held.holds(self.clock.now()) else None
+        if held is not None and (held.is_active(self.clock.now()) or held.placed_seq > last.reported_seq):
+            return held if held.is_active(self.clock.now()) else None
         return decide_hold(str(last.runner), Outcome(str(last.outcome)), held)
 
     def _find_hold_of_asking(self, connection: Connection, task: TaskRow) -> tuple[Hold | HoldRow | None, str | None]:
         """Find what keeps the resolver from being asked: a hold on it or on the task, or a budget that is spent."""
         name, now = self.resolver.name if self.resolver else "", self.clock.now()
-        holds = [hold for hold in queries.list_holds(connection) if hold.holds(now)]
+        holds = [hold for hold in queries.list_holds(connection) if hold.is_active(now)]
         held = next((hold for hold in holds if (hold.scope, hold.name) == ("runner", name)), None)
         if (found := held or find_hold(task, holds, now)) is not None:
             return found, None
@@ -131,14 +132,19 @@ class Settler:
         """Believe the repository: no marker is left, nothing else was changed; what is lacking is told."""
         commit = mirror.find_commit(ref)
         if commit is None:
-            return lambda tx: about.refuse_clash(tx, entry, mirror, clash, f"{ref} is gone")
+            return _refuse(entry, mirror, clash, f"{ref} is gone")
         checked = check_settled(mirror, commit, begun.tree, begun.paths)
         is_made_anew = all(m.find_regeneration(entry.repo, path) for path in begun.paths)
         if isinstance(checked, str):
-            return lambda tx: about.refuse_clash(tx, entry, mirror, clash, checked)
+            return _refuse(entry, mirror, clash, checked)
         return lambda tx: commands.note_resolved(
             tx, entry.row, commit, "regenerated" if is_made_anew else "ai", list(map(about.as_text, checked))
         )
+
+
+def _refuse(entry: Entry, mirror: Mirror, clash: Clash, why: str) -> Act:
+    body = about.describe_clash(entry, mirror, clash)
+    return lambda tx: about.refuse_clash(tx, entry, clash, body, why)
 
 
 def _check_answer(run: RunRow) -> Unfit | None:

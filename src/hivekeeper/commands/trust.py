@@ -4,6 +4,7 @@ import hashlib
 import json
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from hivekeeper.commands.sessions import lift_hold, place_hold
@@ -12,7 +13,6 @@ from hivekeeper.domain.rows import RepoRow
 from hivekeeper.domain.session import Hold
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
-from hivekeeper.places import Places
 from hivekeeper.runners import CONFIGURATION
 from hivekeeper.store.ledger import Transaction
 
@@ -71,45 +71,53 @@ def is_configuration(path: str) -> bool:
     return any(fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}") for pattern in patterns)
 
 
-def _digest(files: dict[str, str]) -> str:
-    return hashlib.sha256(json.dumps(sorted(files.items())).encode("utf-8", "surrogateescape")).hexdigest()
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The agent configuration of a commit, and whether all of that commit has landed here before."""
+
+    files: dict[str, str]
+    has_landed: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Tell it from any other."""
+        text = json.dumps(sorted(self.files.items()))
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def check_configuration(tx: Transaction, mirror: Mirror, repo: RepoRow, source: str) -> None:
+def read_configuration(mirror: Mirror, repo: RepoRow, commit: str | None) -> Configuration:
+    """Read what a commit has; git is asked, so this comes before whatever is written."""
+    if commit is None:
+        return Configuration({})
+    has_landed = mirror.is_ancestor(commit, orders.integration_ref(repo.branch))
+    return Configuration(list_configuration(mirror, commit), has_landed)
+
+
+def check_configuration(tx: Transaction, repo: RepoRow, found: Configuration) -> None:
     """Pin what a person's branch has when it is first seen; when it has something else later, prompts on it wait."""
-    files = list_configuration(mirror, source)
-    digest = _digest(files)
     if repo.pinned is None:
-        _pin(tx, repo, digest, files)
-    elif repo.pinned == digest or mirror.is_ancestor(source, orders.integration_ref(repo.branch)):
+        pin(tx, repo, found)
+    elif repo.pinned == found.digest or found.has_landed:
         # As it was; or all of it has been here before, and what landed since was let through by a person.
-        lift_hold(tx, "repo", repo.name, why="its agent configuration is as it was")
+        lift_hold(tx, "repo", repo.name, cause=CAUSE, why="its agent configuration is as it was")
     else:
-        names = ", ".join(sorted({*files, *json.loads(repo.pinned_files)})[:5])
+        names = ", ".join(sorted({*found.files, *json.loads(repo.pinned_files)})[:5])
         why = f"the agent configuration it ships has changed ({names})"
         place_hold(tx, Hold("repo", repo.name, CAUSE, None, 1), why=why)
 
 
-def trust_configuration(tx: Transaction, places: Places, repo: RepoRow, *, why: str = "") -> list[str]:
+def trust_configuration(tx: Transaction, repo: RepoRow, found: Configuration, *, why: str = "") -> list[str]:
     """Pin what a repository ships now, and let its prompts go on; tell the files."""
-    mirror = Mirror(places.mirror(repo.name))
-    commit = mirror.find_commit(orders.source_ref(repo.branch))
-    files = list_configuration(mirror, commit) if commit else {}
-    _pin(tx, repo, _digest(files), files, why=why)
-    lift_hold(tx, "repo", repo.name, why=why or "a person trusts it")
-    return sorted(files)
+    pin(tx, repo, found, why=why)
+    lift_hold(tx, "repo", repo.name, cause=CAUSE, why=why or "a person trusts it")
+    return sorted(found.files)
 
 
-def pin_landed(tx: Transaction, mirror: Mirror, repo: RepoRow, commit: str) -> None:
-    """Pin what landed because a person let it through."""
-    files = list_configuration(mirror, commit)
-    _pin(tx, repo, _digest(files), files, why="a person let it land")
-
-
-def _pin(tx: Transaction, repo: RepoRow, digest: str, files: dict[str, str], *, why: str = "") -> None:
+def pin(tx: Transaction, repo: RepoRow, found: Configuration, *, why: str = "") -> None:
+    """Record that this configuration is trusted."""
     # First what only links tell of: the rest is known by its names, however many there are.
-    shown = [_show(path) for path in sorted(files, key=lambda path: (is_configuration(path), path))]
-    tx.record(e.RepoPinned(repo.name, digest, shown[:_MOST_SHOWN]), why=why)
+    shown = [_show(path) for path in sorted(found.files, key=lambda path: (is_configuration(path), path))]
+    tx.record(e.RepoPinned(repo.name, found.digest, shown[:_MOST_SHOWN]), why=why)
 
 
 def _show(path: str) -> str:

@@ -57,7 +57,7 @@ def intend_step(tx: Transaction, places: Places, work: Work, step: Intend, *, bo
     elif step.kind == "setup":
         order = _order_setup(places, work, run)
     else:
-        command, environment = _order_ours(places, work, step, boot_id)
+        command, environment = _order_ours(places, work, step)
         limits: dict[str, float | int | None] = {"wall_s": INFRASTRUCTURE_WALL_S, "grace_s": 5.0}
         order = Order(run, step.kind, (), str(places.root), environment, limits)
         order = enclose(places, order, places.sandbox(task.key, attempt), command, str(task.repo))
@@ -135,7 +135,7 @@ def _order_setup(places: Places, work: Work, run: str) -> Order:
 
 
 def _order_ours(
-    places: Places, work: Work, step: Intend, boot_id: str
+    places: Places, work: Work, step: Intend
 ) -> tuple[orders.Argv | orders.Enclosed, dict[str, str]]:
     """Say what a run of the hive's own is: a script, and its environment."""
     task, number, repo = work.task, work.attempt.number, work.repo
@@ -151,8 +151,7 @@ def _order_ours(
     match step.kind:
         case "sandbox":
             cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
-            pool, start = f"{places.pool(repo.name)}.{boot_id[:8]}", work.attempt.start or ""
-            argv = orders.make_sandbox(room, public, repo.branch, pool, mirror, start, cache)
+            argv = orders.make_sandbox(room, public, repo.branch, mirror, work.attempt.start or "", cache)
             return argv, {**orders.FLEETING_ENVIRONMENT, **kept, **ignored}
         case "stash":
             return orders.keep_setup(room, places.cache(repo.name)), kept

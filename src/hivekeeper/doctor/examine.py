@@ -36,7 +36,7 @@ from hivekeeper.doctor.mirrors import check_mirrors
 from hivekeeper.doctor.public import check_public
 from hivekeeper.doctor.repos import check_repos, check_waits
 from hivekeeper.doctor.runs import check_processes, check_runs
-from hivekeeper.doctor.sandboxes import check_pool, check_sandboxes
+from hivekeeper.doctor.sandboxes import check_sandboxes
 from hivekeeper.errors import AnotherKeeperError, HiveError, LedgerRefusedError
 from hivekeeper.hive import find_living_holder
 from hivekeeper.keeper.lease import take
@@ -80,7 +80,6 @@ def _check_world(root: Path, clock: Clock, say: Say, still: Iterable[Finding]) -
         facts = gather(Places(root.resolve()), clock)
         yield from check_lease(facts, _load_settings(root).abandoned_after_s)
         yield from _check_mendable(facts)
-        yield from check_pool(facts)
         yield from check_repos(facts)
         yield from check_waits(facts)
         yield from check_mirrors(facts, say)

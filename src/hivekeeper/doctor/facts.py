@@ -65,7 +65,7 @@ class Facts:
     """Records and world together.
 
     `laid_out` has the rooms of sandboxes and gates on disk, `run_directories` runs by id, `stored` what lies among the
-    mirrors and the public repositories, `pool` the clones made ahead.
+    mirrors and the public repositories.
     """
 
     places: Places
@@ -76,7 +76,6 @@ class Facts:
     run_directories: tuple[str, ...]
     laid_out: Mapping[Path, AttemptKey]
     stored: tuple[Path, ...]
-    pool: tuple[Path, ...]
     looks: Mapping[str, Look]
     processes: Mapping[str, tuple[int, ...]]
 
@@ -94,7 +93,6 @@ def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
     """Look at the world, then at the ledger, then at what still lives; while `mending` the lease is our own."""
     directories, laid_out = tuple(_list_run_directories(places.runs)), dict(_list_laid_out(places))
     stored = (*_list_paths(places.hive / "repos"), *_list_paths(places.hive / "public"))
-    pool = tuple(_list_paths(places.hive / "pool"))
     before = _list_marked()
     with reading_only(places.ledger) as connection:
         marker = f"{read_head(connection).hive}/"
@@ -113,7 +111,6 @@ def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
         run_directories=directories,
         laid_out=laid_out,
         stored=stored,
-        pool=pool,
         looks=looks,
         processes={run: pids for run in sorted(ours) if (pids := _both(before, after, marker + run))},
     )

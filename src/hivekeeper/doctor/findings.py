@@ -29,7 +29,6 @@ class Check(StrEnum):
     RUNS = "runs"
     PROCESSES = "processes"
     SANDBOXES = "sandboxes"
-    POOL = "pool"
     MIRRORS = "mirrors"
     PUBLIC = "public"
     REPOS = "repositories"

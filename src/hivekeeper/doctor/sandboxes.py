@@ -110,15 +110,6 @@ def _check_missing(facts: Facts) -> Iterator[Finding]:
             yield _judge_missing(attempt, path, is_kept=known.find_success("snapshot") is not None)
 
 
-def check_pool(facts: Facts) -> Iterator[Finding]:
-    """Count the clones made ahead; nobody has worked in one, so those of no use are for the keeper to remove."""
-    left = [path.name for path in facts.pool if path.suffix == ".new" or f".{facts.boot_id[:8]}." not in path.name]
-    what = f"{len(facts.pool) - len(left)} clones are ready"
-    if left and facts.records.keeper is None:
-        what += f", {len(left)} are unfinished or of another boot: the next keeper removes them"
-    yield Finding(Check.POOL, Level.OK, what)
-
-
 def _judge_missing(attempt: AttemptRow, path: Path, *, is_kept: bool) -> Finding:
     what = f"{path} is gone, and attempt {attempt.number} at {attempt.task} needs it"
     if is_kept:

@@ -9,6 +9,7 @@ from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import ConvoyRow, TaskRow
 
 MICRO = 1_000_000
+CAUSE = "budget"  # why something is held up that has spent what it may
 DAY = "today"  # the name under which the day's budget is held up
 
 

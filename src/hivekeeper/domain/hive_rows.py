@@ -18,9 +18,12 @@ class LeaseRow:
     released_at: str | None = None
 
 
-@table("hold", key={"scope": "scope", "name": "name"}, of_convoy=False)
+@table("hold", key={"scope": "scope", "name": "name", "cause": "cause"}, of_convoy=False)
 class HoldRow:
-    """What keeps something from going on; `until` None waits for a person. `strikes` counts those in a row."""
+    """What keeps something from going on, one row a cause; `until` None waits for a person.
+
+    `strikes` counts those in a row.
+    """
 
     scope: str
     name: str
@@ -32,8 +35,8 @@ class HoldRow:
     lifted: int = 0
     placed_seq: int = 0
 
-    def holds(self, now: str) -> bool:
-        """Tell whether it does at this moment."""
+    def is_active(self, now: str) -> bool:
+        """Tell whether it keeps something from going on at this moment."""
         return not self.lifted and (self.until is None or is_waiting(now, self.placed_at, self.until))
 
 

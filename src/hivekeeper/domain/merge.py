@@ -8,7 +8,9 @@ anew or the resolver, `settle-N` keeps what became of them. What that came to is
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 from typing import Any
 
 from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, describe_ending
@@ -111,19 +113,47 @@ def decide_settling(
     number = int(last.id.rpartition("-")[2])
     if last.is_open or last.is_unread:
         return Wait()
-    limited = sum(run.outcome in LIMITED for run in ours)
-    if last.outcome in LIMITED and is_held:
-        return Wait()
+    if last.outcome in LIMITED and most:
+        return Wait() if is_held else IntendRun("conflict", number + 1)  # a limit uses up no try
     if last.kind == "settle" and last.succeeded and number > spent:
         return LookAtSettled(number)
     is_whole = last.boot_id == boot_id  # nothing in a room is synced
     if last.ended_well and not unfit and last.kind != "settle" and is_whole:
         return IntendRun(SETTLING[SETTLING.index(last.kind) + 1], number)
-    tried = sum(run.kind == "conflict" for run in ours) - limited
-    is_ours = not last.succeeded and (last.kind != "resolve" or last.state is RunState.LOST or not is_whole)
-    if tried < most or (is_ours and tried < MAX_INFRASTRUCTURE_TRIES):
+    ends = [_tell_end(each, next_boot or boot_id) for each, next_boot in _list_rounds(ours)]
+    tried, broken = ends.count(_End.TRIED), ends.count(_End.BROKEN)
+    if tried < most and broken < MAX_INFRASTRUCTURE_TRIES:
         return IntendRun("conflict", number + 1)
     return GiveUp(unfit or ("" if last.succeeded else f"nobody could settle it: {describe_ending(last)}"))
+
+
+class _End(Enum):
+    """What a round of settling a conflict came to; only one in which somebody tried counts as a try."""
+
+    TRIED = auto()
+    LIMITED = auto()
+    BROKEN = auto()
+
+
+def _list_rounds(ours: Sequence[RunRow]) -> list[tuple[list[RunRow], str | None]]:
+    """List the runs of each round, and the boot in which the next one began."""
+    rounds: dict[str, list[RunRow]] = {}
+    for run in ours:
+        rounds.setdefault(run.id.rpartition("-")[2], []).append(run)
+    found = list(rounds.values())
+    return [(each, later[0].boot_id if later else None) for each, later in zip_longest(found, found[1:])]
+
+
+def _tell_end(runs: Sequence[RunRow], next_boot: str) -> _End:
+    last = runs[-1]
+    if last.outcome in LIMITED:
+        return _End.LIMITED
+    if last.kind == "settle":
+        return _End.TRIED if last.succeeded else _End.BROKEN
+    is_answer = last.state is RunState.EXITED and last.ended_by not in ("killed", "could-not-start")
+    # What ended well before a reboot is not believed; in the same boot its answer did not fit.
+    is_spoilt = last.ended_well and last.boot_id != next_boot
+    return _End.TRIED if last.kind == "resolve" and is_answer and not is_spoilt else _End.BROKEN
 
 
 def choose_mode(task: TaskRow, earlier: Sequence[str], *, is_conflict: bool) -> str:

@@ -1,6 +1,6 @@
 """Tables and events, each declared once: what a row is, what an event says, and what it does to which row.
 
-    @table("hold", key={"scope": "scope", "name": "name"}, of_convoy=False)
+    @table("hold", key={"scope": "scope", "name": "name", "cause": "cause"}, of_convoy=False)
     class HoldRow: ...
 
     @event("hold.lifted", subject="name", by=PERSON, does=updates(HoldRow, lifted=1, strikes=0))

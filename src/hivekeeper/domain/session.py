@@ -88,7 +88,7 @@ def choose_runner(
     task: TaskRow, holds: Sequence[HoldRow], now: str, known: Collection[str], prefer: str = ""
 ) -> str | None:
     """Choose who takes a prompt: who had it before, or the best of those that are here and nothing holds up."""
-    held = {hold.name for hold in holds if hold.scope == "runner" and hold.holds(now)}
+    held = {hold.name for hold in holds if hold.scope == "runner" and hold.is_active(now)}
     here = [name for name in task.runners if name in known] or task.runners  # where none is, whoever starts it says so
     free = [name for name in here if name not in held]
     return prefer if prefer in free else next(iter(free), None)
@@ -97,7 +97,7 @@ def choose_runner(
 def find_hold(task: TaskRow, holds: Sequence[HoldRow], now: str) -> HoldRow | None:
     """Find what holds a task up, whoever would take it."""
     wanted = {("task", task.key), ("convoy", task.convoy), ("day", DAY), ("repo", task.repo or "")}
-    return next((hold for hold in holds if (hold.scope, hold.name) in wanted and hold.holds(now)), None)
+    return next((hold for hold in holds if (hold.scope, hold.name) in wanted and hold.is_active(now)), None)
 
 
 def decide_session(facts: Facts) -> SessionStep:
@@ -131,9 +131,9 @@ def decide_session(facts: Facts) -> SessionStep:
 
 def _after_limit(facts: Facts, last: RunRow, limit: Outcome) -> SessionStep:
     """Hold the runner up for everybody, once for each limit it ran into; then whoever is free goes on."""
-    hold = _get(facts, "runner", str(last.runner))
+    hold = _get(facts, "runner", str(last.runner), limit.value)
     dealt_with = max(hold.placed_seq if hold else 0, facts.attempt.parked_seq)
-    if dealt_with < last.reported_seq and not (hold and hold.holds(facts.now)):
+    if dealt_with < last.reported_seq and not (hold and hold.is_active(facts.now)):
         return decide_hold(str(last.runner), limit, hold)
     return _go_on(facts, last, resume=limit is not Outcome.SETUP)  # who did not start has no conversation
 
@@ -149,9 +149,9 @@ def _after_failure(facts: Facts, last: RunRow) -> SessionStep:
     failed = sum(run.outcome == Outcome.SERVER_ERROR for run in facts.agents)
     if failed > MOST_SERVER_ERRORS:
         return Over()
-    hold = _get(facts, "task", facts.task.key)
+    hold = _get(facts, "task", facts.task.key, Outcome.SERVER_ERROR.value)
     if (hold.placed_seq if hold else 0) < last.reported_seq:
-        return Hold("task", facts.task.key, "server-error", _back_off(Outcome.SERVER_ERROR, failed), failed)
+        return Hold("task", facts.task.key, Outcome.SERVER_ERROR.value, _back_off(Outcome.SERVER_ERROR, failed), failed)
     return _go_on(facts, last, resume=True)
 
 
@@ -164,14 +164,14 @@ def _go_on(facts: Facts, last: RunRow, *, resume: bool) -> SessionStep:
         return Park(f"{hold.cause}: {hold.why}")
     runner = choose_runner(facts.task, facts.holds, facts.now, facts.runners, prefer=str(last.runner))
     if runner is None:
-        held = _get(facts, "runner", str(last.runner))
+        held = next((h for h in facts.holds if h.name == last.runner and h.is_active(facts.now)), None)
         return Park(f"{held.cause}: {held.why}" if held else "nobody is free to take it")
     same = resume and runner == last.runner and bool(last.session) and facts.runners.get(runner, False)
     return Again(runner, str(last.session) if same else "", resume=same)
 
 
-def _get(facts: Facts, scope: str, name: str) -> HoldRow | None:
-    return next((hold for hold in facts.holds if (hold.scope, hold.name) == (scope, name)), None)
+def _get(facts: Facts, scope: str, name: str, cause: str) -> HoldRow | None:
+    return next((hold for hold in facts.holds if (hold.scope, hold.name, hold.cause) == (scope, name, cause)), None)
 
 
 def _list_untold(facts: Facts, last: RunRow) -> list[MessageRow]:

@@ -273,17 +273,6 @@ class Mirror:
         said = self._git("log", "--reverse", "--no-merges", "--max-count=20", "--format=%B%x00", f"{old}..{new}", "--")
         return [message.strip() for message in said.stdout.split("\0") if message.strip()]
 
-    def hash_file(self, top: Path, path: str) -> str | None:
-        """Tell how git would name the content of a worker's file; no link is followed, wherever on the way it is."""
-        try:
-            with os.fdopen(_open_beneath(top, path), "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    return None
-                data = file.read(_LARGEST_HASHED)
-        except OSError:
-            return None
-        return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
-
     def find_link(self, commit: str, path: str) -> str | None:
         """Tell what a path leads to, if it is a link; nothing if it is a file, None if there is no such path."""
         listed = self._git("ls-tree", commit, "--", path).stdout
@@ -398,6 +387,18 @@ def find_damage(mirror: Path) -> str | None:
         return None
     said = (result.stderr.strip() or result.stdout.strip()).splitlines()
     return said[0] if said else f"git fsck ended with {result.returncode}"
+
+
+def hash_file(top: Path, path: str) -> str | None:
+    """Tell how git would name the content of a worker's file; no link is followed, wherever on the way it is."""
+    try:
+        with os.fdopen(_open_beneath(top, path), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            data = file.read(_LARGEST_HASHED)
+    except OSError:
+        return None
+    return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
 
 
 def _open_beneath(top: Path, path: str) -> int:

@@ -96,22 +96,9 @@ def fetch_repository(mirror: Path, public: Path, source: str, branch: str, publi
     return _script("fetch_repository", mirror, public, source, branch, publish)
 
 
-def fill_pool(public: Path, branch: str, directory: Path) -> Argv:
-    """Prepare a clone ahead of its use."""
-    return _script("fill_pool", public, branch, directory)
-
-
-def empty_pool(*clones: Path) -> Argv:
-    """Throw clones away that nobody has used: whoever renames one has it, so none of a worker's is touched."""
-    script = 'for x; do x=${x%.new}; [ ! -d "$x" ] || mv -T -- "$x" "$x.new"; rm -rf -- "$x.new"; done'
-    return ("sh", "-c", script, "sh", *map(str, clones))
-
-
-def make_sandbox(  # noqa: PLR0913, PLR0917 - one argument of the script each
-    room: Path, public: Path, branch: str, pool: str, mirror: Path, start: str, cache: str
-) -> Argv:
+def make_sandbox(room: Path, public: Path, branch: str, mirror: Path, start: str, cache: str) -> Argv:
     """Make a worker's room with a clone: of what has landed, or of what a predecessor left; `cache` may be none."""
-    return _script("make_sandbox", room, public, branch, pool, mirror, start, cache)
+    return _script("make_sandbox", room, public, branch, mirror, start, cache)
 
 
 def keep_setup(room: Path, cache: Path) -> Enclosed:

@@ -9,12 +9,13 @@ anew there, and what had landed is queued again: to be made on top of it, verifi
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import merges as commands
-from hivekeeper.commands.remake import make_again
+from hivekeeper.commands.remake import Replaced, find_replaced, make_again
 from hivekeeper.commands.runs import intend_run
-from hivekeeper.commands.trust import check_configuration
+from hivekeeper.commands.trust import Configuration, check_configuration, read_configuration
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, describe_ending
 from hivekeeper.domain.names import repo_run_id
@@ -31,6 +32,16 @@ from hivekeeper.store.ledger import Transaction
 
 INTERVAL_S, WAITING_INTERVAL_S = 10.0, 0.5  # the second while something waits
 FETCH_WALL_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What a fetch has brought into the mirror."""
+
+    integration: str
+    source: str
+    replaced: Replaced
+    configuration: Configuration
 
 
 class Fetcher(Loop):
@@ -50,16 +61,29 @@ class Fetcher(Loop):
         self.interval_s = WAITING_INTERVAL_S if waiting else INTERVAL_S
         todo = [(repo, runs) for repo, runs in pairs if repo not in waiting and (not runs or not runs[0].is_open)]
         if todo:
+            looks = [self._look(repo, runs) for repo, runs in todo]
             with self._ledger.write(self._authority) as tx:
-                for repo, runs in todo:
-                    self._step(tx, repo, runs)
+                for (repo, runs), fetched in zip(todo, looks, strict=True):
+                    self._step(tx, repo, runs, fetched)
         return {"moved": len(todo)} if todo else {}
 
-    def _step(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow]) -> None:
+    def _look(self, repo: RepoRow, runs: Sequence[RunRow]) -> _Fetched | None:
+        """Look at what a fetch that ended well has brought; git is asked before anything is written."""
+        if not runs or not runs[0].succeeded or repo.fetch_retry_at is not None:
+            return None
         mirror = Mirror(self._places.mirror(repo.name))
+        integration = mirror.find_commit(orders.integration_ref(repo.branch))
+        source = mirror.find_commit(orders.source_ref(repo.branch))
+        if integration is None or source is None:
+            return None
+        replaced = find_replaced(mirror, repo, integration)
+        return _Fetched(integration, source, replaced, read_configuration(mirror, repo, source))
+
+    def _step(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow], fetched: _Fetched | None) -> None:
+        mirror = self._places.mirror(repo.name)
         if not runs:
             public = self._places.public(repo.name)
-            argv = orders.fetch_repository(mirror.path, public, repo.path, repo.branch, repo.publish)
+            argv = orders.fetch_repository(mirror, public, repo.path, repo.branch, repo.publish)
             limits: dict[str, float | int | None] = {"wall_s": FETCH_WALL_S, "grace_s": 5.0}
             # With its time: no fetch is like another, and none of before an older ledger was put back is taken for it.
             root, environment = str(self._places.root), {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}
@@ -70,12 +94,10 @@ class Fetcher(Loop):
             commands.fetch_again(tx, repo, why=str(repo.fetch_problem))
             return
         run = runs[0]
-        integration = mirror.find_commit(orders.integration_ref(repo.branch))
-        source = mirror.find_commit(orders.source_ref(repo.branch))
-        if run.succeeded and integration and source:
-            make_again(tx, mirror, repo, integration)
-            commands.note_fetched(tx, repo, integration=integration, source=source)
-            check_configuration(tx, mirror, repo, source)
+        if fetched is not None:
+            make_again(tx, mirror, repo, fetched.replaced)
+            commands.note_fetched(tx, repo, integration=fetched.integration, source=fetched.source)
+            check_configuration(tx, repo, fetched.configuration)
         elif run.state is RunState.LOST:
             commands.fetch_again(tx, repo, why=describe_ending(run))
         elif run.exit_status != orders.UNUSABLE:

@@ -26,7 +26,7 @@ from hivekeeper.commands.checks import Act, Checks, end_unwanted
 from hivekeeper.commands.entries import Entry
 from hivekeeper.commands.runs import request_kill
 from hivekeeper.commands.settling import Settler
-from hivekeeper.commands.trust import list_obeyed, pin_landed
+from hivekeeper.commands.trust import list_obeyed, pin, read_configuration
 from hivekeeper.domain import events as e
 from hivekeeper.domain import gate as g
 from hivekeeper.domain import merge as m
@@ -326,12 +326,16 @@ def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
     if row.base == row.candidate:  # everything it changes was there before
         holder = c.find_holder(mirror, str(row.candidate), about.describe_change(mirror, entry))
 
+    is_trusted = row.approved and list_obeyed(entry.repo, changed)
+    shipped = read_configuration(mirror, entry.repo, str(row.candidate)) if is_trusted else None
+    is_hotfix = row.priority >= m.HOTFIX_PRIORITY
+    news = about.find_news(queue.checks.connection, places, entry, changed) if is_hotfix else []
+
     def note(tx: Transaction) -> None:
         commands.note_landed(tx, row, entry.task, at=at, learned=learned, head=queue.head, holder=holder)
-        if row.approved and list_obeyed(entry.repo, changed):
-            pin_landed(tx, mirror, entry.repo, str(row.candidate))
-        if row.priority >= m.HOTFIX_PRIORITY:
-            about.tell_hotfix(tx, places, entry, changed)
+        if shipped is not None:
+            pin(tx, entry.repo, shipped, why="a person let it land")
+        about.tell_hotfix(tx, news)
 
     return note
 

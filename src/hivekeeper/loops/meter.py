@@ -207,18 +207,17 @@ class Meter(Loop):
 
 def _note_works(tx: Transaction, row: RunRow) -> None:
     """Take note that a runner works again, if this session began after it was held up."""
-    held = [h for h in queries.list_holds(tx.connection) if (h.scope, h.name) == ("runner", row.runner)]
-    if held and row.intended_seq > held[0].placed_seq:
-        lift_hold(tx, "runner", str(row.runner), why="it works again")
+    for hold in queries.list_holds(tx.connection):
+        if (hold.scope, hold.name) == ("runner", row.runner) and row.intended_seq > hold.placed_seq:
+            lift_hold(tx, "runner", hold.name, cause=hold.cause, why="it works again")
 
 
 def _end_spent(row: RunRow, hold: Hold, why: str) -> Act:
     def end(tx: Transaction) -> None:
         if commands.request_kill(tx, row, why, BUDGET):
-            held = next(
-                (h for h in queries.list_holds(tx.connection) if (h.scope, h.name) == (hold.scope, hold.name)), None
-            )
-            if held is None or not held.holds(tx.now):
+            key = (hold.scope, hold.name, hold.cause)
+            held = (h for h in queries.list_holds(tx.connection) if (h.scope, h.name, h.cause) == key)
+            if not any(h.is_active(tx.now) for h in held):
                 place_hold(tx, hold, why=why)
 
     return end

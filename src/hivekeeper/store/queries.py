@@ -91,7 +91,7 @@ def list_resumable(connection: Connection, limit: int, *, now: str) -> list[tupl
 
 def list_holds(connection: Connection) -> list[HoldRow]:
     """List everything that is, or once was, held up."""
-    return list_rows(connection, HoldRow, "scope, name")
+    return list_rows(connection, HoldRow, "scope, name, cause")
 
 
 def list_budgets(connection: Connection) -> list[BudgetRow]:
@@ -139,11 +139,6 @@ def list_unfinished_predecessors(connection: Connection, task: str) -> list[Task
 def list_predecessors(connection: Connection, task: str) -> list[str]:
     """List the keys of all tasks that come before this one."""
     return [row.after for row in list_rows(connection, TaskAfterRow, "after", task=task)]
-
-
-def count_waiting_by_repo(connection: Connection) -> dict[str, int]:
-    """Count the tasks that wait for a worker on each repository."""
-    return {str(repo): int(count) for repo, count in connection.rows(_sql("count_waiting_by_repo"), {})}
 
 
 def list_runs_of_convoy(connection: Connection, convoy: str) -> list[RunRow]:

@@ -281,7 +281,7 @@ class _Scene:
         return published and not self._list_sandboxes()
 
     def _list_sandboxes(self) -> list[str]:
-        found = (path for room in ("sandboxes/*/*", "gates/*/*", "pool/*") for path in self._places.hive.glob(room))
+        found = (path for room in ("sandboxes/*/*", "gates/*/*") for path in self._places.hive.glob(room))
         return sorted(str(path.relative_to(self._places.hive)) for path in found)
 
     def _list_processes(self) -> Iterator[tuple[int, str]]:

@@ -22,7 +22,8 @@ _ADDRESSES = ("_URL", "_HOST", "_PATH", "_MODEL", "_PROVIDER", "_BASE", "_PROJEC
 
 def list_runners(connection: Connection, runners: Mapping[str, Runner], *, now: str) -> list[dict[str, Any]]:
     """List the runners a prompt may be given to: is it here, is it signed in as far as can be seen, is it held up."""
-    holds = {hold.name: hold for hold in queries.list_holds(connection) if hold.scope == "runner" and hold.holds(now)}
+    active = [hold for hold in queries.list_holds(connection) if hold.scope == "runner" and hold.is_active(now)]
+    holds = {hold.name: hold for hold in sorted(active, key=lambda hold: hold.until or "~")}  # the longest is shown
     return [
         {
             "runner": name,
@@ -62,7 +63,7 @@ def _describe_hold(hold: HoldRow) -> str:
 
 def list_hold_needs(connection: Connection, *, now: str) -> Iterator[dict[str, str]]:
     """List what is held up until a person does something, each with the command; who is not signed in comes first."""
-    holds = [hold for hold in queries.list_holds(connection) if hold.holds(now)]
+    holds = [hold for hold in queries.list_holds(connection) if hold.is_active(now)]
     for hold in sorted(holds, key=lambda hold: hold.cause not in ("auth", "missing")):
         match hold.scope, hold.cause:
             case "runner", "auth":
@@ -89,7 +90,7 @@ def list_hold_needs(connection: Connection, *, now: str) -> Iterator[dict[str, s
 def list_waits(connection: Connection, *, now: str) -> list[dict[str, Any]]:
     """List what waits for a limit to pass by itself."""
     parked = [attempt.task for attempt, _ in queries.list_open_attempts(connection, AttemptState.PARKED)]
-    holds = [hold for hold in queries.list_holds(connection) if hold.holds(now) and hold.until]
+    holds = [hold for hold in queries.list_holds(connection) if hold.is_active(now) and hold.until]
     shown = [{"scope": h.scope, "name": h.name, "cause": h.cause, "until": h.until, "why": h.why} for h in holds]
     runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
     silent = [run for several in runs.values() for run in several if run.is_open and run.waiting_since]

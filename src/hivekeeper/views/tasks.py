@@ -112,7 +112,7 @@ def _find_hold(connection: Connection, task: TaskRow, now: str) -> HoldRow | Non
     holds = queries.list_holds(connection) if task.runners and waiting else []
     if (hold := find_hold(task, holds, now)) is not None or choose_runner(task, holds, now, task.runners) is not None:
         return hold
-    return next((h for h in holds if h.scope == "runner" and h.name in task.runners and h.holds(now)), None)
+    return next((h for h in holds if h.scope == "runner" and h.name in task.runners and h.is_active(now)), None)
 
 
 def show_task(

@@ -34,7 +34,7 @@ class LeaseReleased(Body):
 @event(
     "hold.placed",
     "name",
-    upserts(HoldRow, "cause", "until", "strikes", lifted=0, why=WHY, placed_at=AT, placed_seq=SEQ),
+    upserts(HoldRow, "until", "strikes", lifted=0, why=WHY, placed_at=AT, placed_seq=SEQ),
 )
 class HoldPlaced(Body):
     """Nothing of this kind begins: `scope` is runner, task, convoy, repo or day. None as `until` waits for a person."""
@@ -48,10 +48,11 @@ class HoldPlaced(Body):
 
 @event("hold.lifted", "name", updates(HoldRow, lifted=1, strikes=0), by=PERSON)
 class HoldLifted(Body):
-    """What was held up may go on."""
+    """What was held up for this cause may go on, unless another holds it."""
 
     scope: str
     name: str
+    cause: str
 
 
 @event("budget.raised", "name", upserts(BudgetRow, "tokens", "microusd"), by=PERSON)

@@ -1,23 +1,10 @@
-# Make a worker's room: its own clone (from the pool, if one of this boot is ready), home and temporary directory.
-# What a killed run left there was never given to a worker.
-room=$1 public=$2 branch=$3 pool=$4 mirror=$5 start=$6 cache=$7
+# Make a worker's room: its own clone, home and temporary directory. What a killed run left there was never given to a
+# worker.
+room=$1 public=$2 branch=$3 mirror=$4 start=$5 cache=$6
 . "${0%/*}/clone.sh"
 . "${0%/*}/room.sh"
 new_room "$room"
-for ready in "$pool".*; do # whoever renames it has it
-  case $ready in *.new | *'*') continue ;; esac
-  ! mv -T -- "$ready" "$room/work" 2>/dev/null || break
-done
-if [ -d "$room/work" ]; then
-  # Nobody has used it: its branch is where git first wrote it, and its files are as its index says. An index newer than
-  # they are spares git reading them all, now and at the worker's first look.
-  touch -c -- "$room/work/.git/index"
-  read -r head <"$room/work/.git/refs/heads/$branch"
-  find_tip "$public" "$branch"
-  [ "$head" = "$tip" ] || { note_origin "$branch" "$room/work"; git -C "$room/work" reset --quiet --hard "$tip"; }
-else
-  lay_out "$public" "$branch" "$room" "$room/work"
-fi
+lay_out "$public" "$branch" "$room" "$room/work"
 if [ -n "$start" ]; then # a predecessor's work: only its objects come here, the mirror itself stays out of sight
   git -C "$room/work" fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$mirror" "$start"
   git -C "$room/work" reset --quiet --hard "$start"
