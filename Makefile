@@ -3,7 +3,9 @@
 
 BIN = .venv/bin
 
-.PHONY: .venv .tools .agents demo test crash power soak bench check check-style check-types check-imports check-shape format lock clean
+BENCHES = ledger workers merge simulate
+
+.PHONY: .venv .tools .agents demo test crash power soak bench $(BENCHES:%=bench-%) check check-style check-types check-imports check-shape format lock clean
 
 demo: .venv .tools
 	@$(BIN)/hive demo
@@ -70,8 +72,13 @@ check-imports: .venv
 check-shape: .venv
 	@said=$$($(BIN)/pytest tests/architecture 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
+# What each prints and what it was seen to print: docs/benchmarks.md. Options: make bench-ledger ARGS="--at-once 32";
+# ARGS=--help lists them.
 bench: .venv .tools
-	@for bench in "ledger --at-once 32" workers merge "merge --simulate"; do $(BIN)/hive bench $$bench || failed=1; done; exit $${failed:-0}
+	@for bench in $(BENCHES); do $(BIN)/python -m benchmarks $$bench || failed=1; done; exit $${failed:-0}
+
+$(BENCHES:%=bench-%): bench-%: .venv .tools
+	@$(BIN)/python -m benchmarks $* $(ARGS)
 
 format: .venv
 	@$(BIN)/ruff check --quiet --fix-only
@@ -102,4 +109,4 @@ lock:
 
 clean:
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ import pytest
 
 from hivekeeper.cli import main
 
-KEEPERS = ("run", "up", "demo", "rehearse", "bench")  # each in a process of its own
+KEEPERS = ("run", "up", "demo", "rehearse")  # each in a process of its own
 
 
 def type_in(

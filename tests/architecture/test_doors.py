@@ -31,7 +31,7 @@ with ledger.read() as connection:
     assert queries.find_lease(connection) is not None
 ledger.close()
 """
-OUTSIDE = {"bench", "testing"}  # they drive the package like tests do, and measure real time
+OUTSIDE = {"testing"}  # it drives the package like tests do, and measures real time
 STARTERS = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen", "exec", "spawn")
 
 
@@ -131,7 +131,7 @@ def test_only_runs_and_git_start_processes() -> None:
 
 
 def _calls() -> Iterator[tuple[Source, str, ast.Call]]:
-    """Every call inside the package; the demo and the benchmarks drive it from outside, like tests."""
+    """Every call inside the package; the demo drives it from outside, like tests."""
     for source in read_package():
         if source.room not in OUTSIDE:
             for call in source.find(ast.Call):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.architecture.sources import ROOT
 from tests.e2e.test_bench_workers import _list_processes_at
 
 SHARE, CHECK_OUT = "git's share of a landing, {} files", "fresh worktree / check-out for the gate, {} files"
@@ -31,8 +32,8 @@ SIMULATED = {
 
 def measure(*arguments: str) -> list[dict[str, Any]]:
     """Measure; the exit code says whether all goals are reached, and each figure whether its own is."""
-    argv = (sys.executable, "-m", "hivekeeper", "bench", "merge", *arguments, "--json")
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
+    argv = (sys.executable, "-m", "benchmarks", *arguments, "--json")
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode in (0, 1), done.stderr
     figures: list[dict[str, Any]] = json.loads(done.stdout)
     for row in figures:
@@ -43,7 +44,7 @@ def measure(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_every_figure_is_there_with_its_goal_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    figures = measure("--small", "--directory", str(tmp_path))
+    figures = measure("merge", "--small", "--directory", str(tmp_path))
     assert {row["name"]: row["goal"] for row in figures} == MEASURED
     assert all(row["value"] > 0 for row in figures), "time passes"
     assert list(tmp_path.iterdir()) == []
@@ -51,6 +52,6 @@ def test_every_figure_is_there_with_its_goal_and_nothing_is_left_behind(tmp_path
 
 
 def test_the_policy_reaches_its_goals_in_virtual_time() -> None:
-    figures = measure("--simulate", "--seeds", "2")
+    figures = measure("simulate", "--seeds", "2")
     assert {row["name"]: row["goal"] for row in figures} == SIMULATED
     assert [row["name"] for row in figures if not row["reached"]] == []

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.architecture.sources import ROOT
 from tests.e2e.conftest import Shell
 
-TINY = ("bench", "workers", "--workers", "2", "--files", "20", "--tasks", "2", "--seconds", "0.2")
+ARGV = (sys.executable, "-m", "benchmarks", "workers")
+TINY = (*ARGV, "--workers", "2", "--files", "20", "--tasks", "2", "--seconds", "0.2")
 GOALS = {
     "cold sandbox / git worktree add": "≤ 1.00",
     "sandbox from the pool / git worktree add": "≤ 1.00",
@@ -37,8 +39,8 @@ def _list_processes_at(directory: Path) -> list[int]:
 
 
 def test_every_figure_is_there_with_its_goal_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    argv = (sys.executable, "-m", "hivekeeper", *TINY, "--directory", str(tmp_path), "--json")
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    argv = (*TINY, "--directory", str(tmp_path), "--json")
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     figures = {row["name"]: row for row in json.loads(done.stdout)}
     assert {name: row["goal"] for name, row in figures.items()} == GOALS
     assert done.returncode == (0 if all(row["reached"] for row in figures.values()) else 1), done.stderr
@@ -54,7 +56,9 @@ def test_every_figure_is_there_with_its_goal_and_nothing_is_left_behind(tmp_path
 def test_interrupted_with_workers_at_work_it_leaves_no_process_and_no_directory(shell: Shell, tmp_path: Path) -> None:
     directory = tmp_path / "bench"
     directory.mkdir()
-    bench = shell.start(*TINY, "--directory", str(directory))
+    argv = (*TINY, "--directory", str(directory))
+    bench = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    shell.started.append(bench)
     shell.wait(lambda: any(directory.glob("*/*/.hive/runs/held/hold.1.agent/claim")))
     assert _list_processes_at(directory)
     bench.send_signal(signal.SIGINT)

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.conftest import Shell
 
 HEAVY = (
-    "hivekeeper.keeper", "hivekeeper.loops", "hivekeeper.doctor", "hivekeeper.testing", "hivekeeper.bench",
+    "hivekeeper.keeper", "hivekeeper.loops", "hivekeeper.doctor", "hivekeeper.testing",
     "hivekeeper.config.plans", "yaml", "jsonschema"
 )  # fmt: skip
 TELL = """

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from hivekeeper.bench.simulate import POLICIES, Change, Odds, Simulation, simulate
+from benchmarks.simulate import POLICIES, Change, Odds, Simulation, simulate
 from hivekeeper.domain import train as t
 from hivekeeper.domain.train import Verdict
 from tests.property.budget import PATIENCE, tries

@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from hivekeeper import __version__
 from hivekeeper.cli import history, render
-from hivekeeper.cli.bench import bench_app
 from hivekeeper.cli.convoys import convoy_app, ledger, load_plan, print_submitted, tell_neighbours
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import NO_KEEPER, Json, enter, forget_named, me, open_here, read_here
@@ -74,7 +73,6 @@ app.command(rich_help_panel=REPAIR)(history.replay)
 app.command(rich_help_panel=REPAIR, context_settings={"ignore_unknown_options": True})(history.diff)
 app.command(rich_help_panel=REPAIR)(doctor)
 app.add_typer(repo_app, name="repo", rich_help_panel=REPAIR)
-app.add_typer(bench_app, name="bench", rich_help_panel=REPAIR)
 
 Workers = Annotated[int | None, typer.Option(min=1, max=1000, help="How many tasks may be worked on at once.")]
 

@@ -1,4 +1,4 @@
-"""`hive bench ledger`: the ledger against the disk, dispatch against `xargs -P`, start and status against history."""
+"""`make bench-ledger`: the ledger against the disk, dispatch against `xargs -P`, start and status against history."""
 
 import os
 import random
@@ -12,10 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
-from hivekeeper.bench import Figure
+from benchmarks import Figure
 from hivekeeper.commands.history import keep_checkpoint
 from hivekeeper.commands.leases import take_lease
 from hivekeeper.commands.plans import submit_plan
@@ -89,7 +88,7 @@ def measure_single_events(root: Path) -> Iterator[Figure]:
 def measure_processes(root: Path) -> Figure:
     """Let eight processes write at once; nobody may fail or starve."""
     ledger, _ = _new_ledger(root / "many")
-    argv = (sys.executable, "-m", "hivekeeper.bench.writer", str(root / "many" / "ledger.db"))
+    argv = (sys.executable, str(Path(__file__).with_name("writer.py")), str(root / "many" / "ledger.db"))
     writers = [
         subprocess.Popen((*argv, str(number), str(EVENTS_A_PROCESS)), stdout=subprocess.PIPE, text=True)
         for number in range(PROCESSES)
@@ -396,8 +395,3 @@ def _cpu_seconds(pid: int) -> float:
 def _resident_mb(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def to_row(figure: Figure) -> dict[str, str | float | bool]:
-    """Write a figure for programs."""
-    return asdict(figure)

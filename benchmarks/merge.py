@@ -1,4 +1,4 @@
-"""`hive bench merge`: a landing against a fresh worktree and `git merge`, a train against one at a time."""
+"""`make bench-merge`: a landing against a fresh worktree and `git merge`, a train against one at a time."""
 
 import os
 import statistics
@@ -10,9 +10,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from hivekeeper.bench import Figure
-from hivekeeper.bench.ledger import BENCHED_BY, Say
-from hivekeeper.bench.workers import _end_all, _keep, _make_repository
+from benchmarks import Figure
+from benchmarks.ledger import BENCHED_BY, Say
+from benchmarks.workers import _end_all, _keep, _make_repository
 from hivekeeper.commands import queue
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec

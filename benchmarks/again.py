@@ -1,4 +1,4 @@
-"""`hive bench merge --again`: what the hive itself adds when refused work is done anew, and when it is mended.
+"""`make bench-merge ARGS=--again`: what the hive itself adds when refused work is done anew, and when it is mended.
 
 Pairs of scripted agents make changes that pass alone and fail together. The second of each pair is refused: a command
 is run anew on today's branch, an agent with a prompt goes on from its work. Each takes as long as it says; what is
@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hivekeeper.bench import Figure
-from hivekeeper.bench.ledger import Say
-from hivekeeper.bench.workers import _end_all, _Hive, _keep, _make_repository
+from benchmarks import Figure
+from benchmarks.ledger import Say
+from benchmarks.workers import _end_all, _Hive, _keep, _make_repository
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain import events as e
 from hivekeeper.domain.merge import ANEW, REWORK

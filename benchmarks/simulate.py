@@ -1,4 +1,4 @@
-"""`hive bench merge --simulate`: the queue's own policy in virtual time, against one change at a time.
+"""`make bench-simulate`: the queue's own policy in virtual time, against one change at a time.
 
 A tree is the set of changes in it (a bit each), so two candidates made of the same changes have one verdict. Whatever
 the policy does is held against what must never be: simulating one that is wrong ends in an AssertionError.
@@ -15,7 +15,7 @@ from itertools import count
 from statistics import mean
 from typing import NamedTuple, assert_never
 
-from hivekeeper.bench import Figure
+from benchmarks import Figure
 from hivekeeper.domain import train as t
 from hivekeeper.domain.train import Verdict
 

@@ -1,4 +1,4 @@
-"""One of several processes that write to one ledger at once: `python -m hivekeeper.bench.writer LEDGER NAME COUNT`."""
+"""One of several processes that write to one ledger at once: `python writer.py LEDGER NAME COUNT`."""
 
 import sys
 import time

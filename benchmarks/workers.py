@@ -1,4 +1,4 @@
-"""`hive bench workers`: what a crowd costs, how soon a task has its agent, a sandbox against `git worktree add`."""
+"""`make bench-workers`: what a crowd costs, how soon a task has its agent, a sandbox against `git worktree add`."""
 
 import contextlib
 import os
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from hivekeeper.bench import Figure
-from hivekeeper.bench.ledger import BENCHED_BY, Say
+from benchmarks import Figure
+from benchmarks.ledger import BENCHED_BY, Say
 from hivekeeper.clock import SystemClock, to_seconds
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.config.values import FILE_NAME
