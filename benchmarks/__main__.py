@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import Figure, again, ledger, merge, simulate, workers
+from benchmarks import Figure, again, ledger, merge, simulate, tasks, workers
 from hivekeeper.errors import HiveError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -25,13 +25,13 @@ def bench_ledger(
     *,
     directory: Directory = None,
     history: Annotated[int, typer.Option(min=2000, help="Events in the long history.")] = 1_000_000,
-    tasks: Annotated[int, typer.Option(min=10, help="How many tiny tasks.")] = 1000,
-    at_once: Annotated[int, typer.Option(min=1, help="How many tasks, and xargs processes, at once.")] = 8,
+    tiny: Annotated[int, typer.Option("--tasks", min=10, help="How many tiny tasks a kill interrupts.")] = 1000,
+    at_once: Annotated[int, typer.Option(min=1, help="How many of them at once.")] = 8,
     as_json: Json = False,
 ) -> None:
-    """Measure the ledger and dispatch against this disk and `xargs -P`."""
+    """Measure the ledger against this disk, and how the length of its history tells."""
     show_figures(
-        ledger.run_all(say, directory=directory, history=history, tasks=tasks, at_once=at_once), as_json=as_json
+        ledger.run_all(say, directory=directory, history=history, tasks=tiny, at_once=at_once), as_json=as_json
     )
 
 
@@ -41,13 +41,26 @@ def bench_workers(
     directory: Directory = None,
     crowd: Annotated[int, typer.Option("--workers", min=1, max=1000, help="How many at once.")] = 200,
     files: Annotated[int, typer.Option(min=1, help="Files in the repository that sandboxes are made of.")] = 2000,
-    tasks: Annotated[int, typer.Option(min=2, help="How many are dispatched one after another.")] = 20,
+    single: Annotated[int, typer.Option("--tasks", min=2, help="How many are dispatched one by one.")] = 20,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long the workers are watched.")] = 20.0,
     as_json: Json = False,
 ) -> None:
     """Measure what workers cost, how soon they begin, and their sandboxes against `git worktree add`."""
-    measured = workers.run_all(say, directory=directory, workers=crowd, files=files, tasks=tasks, seconds=seconds)
+    measured = workers.run_all(say, directory=directory, workers=crowd, files=files, tasks=single, seconds=seconds)
     show_figures(measured, as_json=as_json)
+
+
+@app.command("tasks")
+def bench_tasks(
+    *,
+    directory: Directory = None,
+    tiny: Annotated[int, typer.Option("--tasks", min=10, help="How many tiny tasks.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, help="How often everybody does them.")] = 3,
+    events: Annotated[int, typer.Option(min=1, help="Durable events in each of five rounds.")] = ledger.EVENTS_A_ROUND,
+    as_json: Json = False,
+) -> None:
+    """Measure tiny tasks, with the sandbox and without, against bare processes, bare bubblewrap and huey."""
+    show_figures(tasks.run_all(say, directory=directory, tasks=tiny, rounds=rounds, events=events), as_json=as_json)
 
 
 @app.command("merge")
@@ -82,7 +95,8 @@ def show_figures(figures: Iterator[Figure], *, as_json: bool) -> None:
         found.append(figure)
         if not as_json:
             mark = "✓" if figure.reached else "✗"
-            typer.echo(f"{mark} {figure.name}: {figure.value:.2f} {figure.unit} (goal {figure.goal}) {figure.detail}")
+            number, goal = f"{figure.value:.2f} {figure.unit}", f"goal {figure.goal}"
+            typer.echo(f"{mark} {figure.name:<66} {number:>15}  {goal:<13} {figure.detail}".rstrip())
     if as_json:
         typer.echo(json.dumps([asdict(figure) for figure in found], indent=2, ensure_ascii=False))
     sys.exit(0 if all(figure.reached for figure in found) else 1)
