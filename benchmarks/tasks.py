@@ -18,7 +18,6 @@ from pathlib import Path
 
 from benchmarks import Figure
 from benchmarks.ledger import Say, measure_single_events
-from benchmarks.workers import _end_all
 from hivekeeper.api import Coordinator, Task
 from hivekeeper.commands.work import make_rooms
 from hivekeeper.config.values import FILE_NAME
@@ -43,7 +42,7 @@ Contestant = Callable[[Path], float]  # does all the tasks in a directory of its
 
 def run_all(say: Say, *, directory: Path | None, tasks: int, rounds: int, events: int) -> Iterator[Figure]:
     """Measure everything, in a directory on the disk where the hive would lie."""
-    with tempfile.TemporaryDirectory(prefix="hive-bench-", dir=directory) as name, _end_all():
+    with tempfile.TemporaryDirectory(prefix="hive-bench-", dir=directory) as name:
         root = Path(name)
         contestants = _list_contestants(root, tasks)
         rates: dict[str, list[float]] = {each: [] for each in contestants}

@@ -36,7 +36,6 @@ from hivekeeper.store.ledger import create_ledger, read_head
 from hivekeeper.views.workers import list_workers
 
 ROUNDS = 7
-POOL = 2  # as a hive has it that says nothing
 SMALL = 20
 SLEEP = "exec sleep 3600"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -64,70 +63,59 @@ def run_all(
         source = _make_repository(root / "app", files)
         say("sandboxes and worktrees …")
         yield from measure_sandboxes(root / "sandboxes", source)
-        say(f"{tasks} tasks one after another, cold, and {tasks} from the pool …")
+        say(f"{tasks} tasks one after another …")
         yield from measure_dispatch(root / "dispatch", source, tasks)
         say(f"{workers} workers for {seconds:g} s …")
         yield from measure_crowd(root / "crowd", _make_repository(root / "small", SMALL), workers, seconds)
 
 
 def measure_sandboxes(root: Path, source: Path) -> Iterator[Figure]:
-    """Hold a worker's room, cold and from the pool, against a worktree of the same repository, in turns."""
+    """Hold a worker's sandbox against a worktree of the same repository, in turns."""
     places, clean = Places(root), orders.CLEAN_ENVIRONMENT
-    mirror, public, pool = places.mirror("app"), places.public("app"), f"{places.pool('app')}.bench"
+    mirror, public = places.mirror("app"), places.public("app")
     _run(orders.fetch_repository(mirror, public, str(source), "main"), clean)
     # As git does it by itself: ours is not to win by syncing less, or by another's settings.
     plain = {name: clean[name] for name in ("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL")}
-    took: dict[str, list[float]] = {"worktree": [], "cold": [], "pool": []}
+    took: dict[str, list[float]] = {"worktree": [], "sandbox": []}
     for number in range(ROUNDS):
-        _run(orders.fill_pool(public, "main", Path(f"{pool}.1")), orders.FLEETING_ENVIRONMENT)
         for kind in sorted(took, reverse=bool(number % 2)):
             room = places.sandbox(f"{kind}/{number}", 1)
-            argv: Sequence[str] = ("git", "-C", str(source), "worktree", "add", "--quiet", "--detach", str(room))
-            if kind != "worktree":
-                ready = pool if kind == "pool" else f"{pool}.none"
-                argv = orders.make_sandbox(room, public, "main", ready, mirror, "", "")
-            took[kind].append(_run(argv, plain if kind == "worktree" else orders.FLEETING_ENVIRONMENT))
+            worktree = ("git", "-C", str(source), "worktree", "add", "--quiet", "--detach", str(room))
+            sandbox = orders.make_sandbox(room, public, "main", mirror, "", "")
+            argv, environment = (worktree, plain) if kind == "worktree" else (sandbox, orders.FLEETING_ENVIRONMENT)
+            took[kind].append(_run(argv, environment))
     milliseconds = {kind: statistics.median(times) * 1000 for kind, times in took.items()}
-    for kind, name in (("cold", "cold sandbox"), ("pool", "sandbox from the pool")):
-        # Round by round: how long a file takes to be made may change many times over while this goes on.
-        ratios = [mine / git for mine, git in zip(took[kind], took["worktree"], strict=True)]
-        ratio, rounds = statistics.median(ratios), ", ".join(f"{each:.2f}" for each in ratios)
-        detail = f"{milliseconds[kind]:.0f} ms and {milliseconds['worktree']:.0f} ms; rounds {rounds}"
-        yield Figure(f"{name} / git worktree add", ratio, "ratio", "≤ 1.00", ratio <= 1.0, detail)
+    # Round by round: how long a file takes to be made may change many times over while this goes on.
+    ratios = [mine / git for mine, git in zip(took["sandbox"], took["worktree"], strict=True)]
+    ratio, rounds = statistics.median(ratios), ", ".join(f"{each:.2f}" for each in ratios)
+    detail = f"{milliseconds['sandbox']:.0f} ms and {milliseconds['worktree']:.0f} ms; rounds {rounds}"
+    yield Figure("sandbox / git worktree add", ratio, "ratio", "≤ 1.00", ratio <= 1.0, detail)
 
 
 def measure_dispatch(root: Path, source: Path, tasks: int) -> Iterator[Figure]:
-    """Time tasks to their agent's start, without a pool and with one; each lands, so that clones made ahead are old."""
-    with _keep(root, "[sandbox]\npool = 0\n", workers=2) as hive:
-        # The pool is filled for tasks that wait. These wait for one that never ends.
-        held = tuple(TaskSpec(f"t{number}", SLEEP, "app", after=("hold",)) for number in range(POOL))
-        hive.submit("held", TaskSpec("hold", SLEEP), *held, source=source)
-        steps = [_dispatch(hive, f"cold-{number}", 0) for number in range(tasks)]
-        name, p50, detail = _sum_up("cold", steps)
-        yield Figure(name, p50, "ms", "none", reached=True, detail=detail)
-        hive.keeper.kill()
-        hive.keeper.wait()
-        hive.start(f"[sandbox]\npool = {POOL}\n")
-        steps = [_dispatch(hive, f"pool-{number}", POOL) for number in range(tasks)]
-        name, p50, detail = _sum_up("from the pool", steps)
-        yield Figure(name, p50, "ms", "< 200", p50 < 200, detail)
+    """Time tasks to their agent's start, one after another."""
+    with _keep(root, "", workers=2) as hive:
+        hive.submit("held", TaskSpec("hold", SLEEP), source=source)
+        steps = [_dispatch(hive, f"task-{number}") for number in range(tasks)]
+        p50, detail = _sum_up(steps)
+        yield Figure("dispatch to agent running, p50", p50, "ms", "< 200", p50 < 200, detail)
 
 
-def _dispatch(hive: "_Hive", task: str, pool: int) -> list[float]:
-    """Hand in a task when all is quiet and the pool full; when it has landed, tell the moments of its beginning."""
-    hive.wait("a full pool", lambda: hive.count_ready() == pool and hive.is_quiet(agents=1))
+def _dispatch(hive: "_Hive", task: str) -> list[float]:
+    """Hand in a task when all is quiet; when it has landed, tell the moments of its beginning."""
+    hive.wait("a quiet hive", lambda: hive.is_quiet(agents=1))
     hive.submit("held", TaskSpec(task, f"echo begun | tee {task}", "app"))
     hive.wait("a task done", lambda: hive.is_done(f"held/{task}"))
     return hive.list_moments(f"held/{task}")
 
 
-def _sum_up(how: str, moments: Sequence[Sequence[float]]) -> tuple[str, float, str]:
+def _sum_up(moments: Sequence[Sequence[float]]) -> tuple[float, str]:
     to_agent = [(each[3] - each[0]) * 1000 for each in moments]
     p90 = statistics.quantiles(to_agent, n=10, method="inclusive")[8]
     spans = zip(*([after - before for before, after in pairwise(each)] for each in moments), strict=True)
     steps = ", ".join(f"{name} {statistics.median(span) * 1000:.0f}" for name, span in zip(_STEPS, spans, strict=True))
     detail = f"p90 {p90:.0f}; medians: {steps} ms"
-    return f"dispatch to agent running, {how}, p50", statistics.median(to_agent), detail
+    return statistics.median(to_agent), detail
 
 
 def measure_crowd(root: Path, source: Path, workers: int, seconds: float) -> Iterator[Figure]:
@@ -196,10 +184,6 @@ class _Hive:
                 advice = "The keeper's last words:\n" + "\n".join(said[-5:])
                 raise UnavailableError(f"The benchmark waited for {what}, and it did not come to that.", advice=advice)
             time.sleep(0.01)
-
-    def count_ready(self) -> int:
-        clones = self.places.pool("app").parent.glob("app.*")
-        return sum(not clone.name.endswith(".new") for clone in clones)
 
     def list_open(self) -> list[RunRow]:
         with self.read() as connection:

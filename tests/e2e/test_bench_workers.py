@@ -13,10 +13,8 @@ from tests.e2e.conftest import Shell
 ARGV = (sys.executable, "-m", "benchmarks", "workers")
 TINY = (*ARGV, "--workers", "2", "--files", "20", "--tasks", "2", "--seconds", "0.2")
 GOALS = {
-    "cold sandbox / git worktree add": "≤ 1.00",
-    "sandbox from the pool / git worktree add": "≤ 1.00",
-    "dispatch to agent running, from the pool, p50": "< 200",
-    "dispatch to agent running, cold, p50": "none",
+    "sandbox / git worktree add": "≤ 1.00",
+    "dispatch to agent running, p50": "< 200",
     "keeper of 2 workers, share of a core": "< 10",
     "keeper of 2 workers, memory": "< 200",
     "memory a worker beside its agent": "< 3",

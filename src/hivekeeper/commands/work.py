@@ -134,9 +134,7 @@ def _order_setup(places: Places, work: Work, run: str) -> Order:
     return Order(run, "setup", argv, str(room / "work"), environment, limits, rooms)
 
 
-def _order_ours(
-    places: Places, work: Work, step: Intend
-) -> tuple[orders.Argv | orders.Enclosed, dict[str, str]]:
+def _order_ours(places: Places, work: Work, step: Intend) -> tuple[orders.Argv | orders.Enclosed, dict[str, str]]:
     """Say what a run of the hive's own is: a script, and its environment."""
     task, number, repo = work.task, work.attempt.number, work.repo
     room, lasting = places.sandbox(task.key, number), dict(orders.CLEAN_ENVIRONMENT)
