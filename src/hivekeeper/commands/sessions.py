@@ -9,7 +9,6 @@ from pathlib import Path
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import budget as b
 from hivekeeper.domain import events as e
-from hivekeeper.domain.hive_rows import BudgetRow
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import AttemptRow, MessageRow, RunRow, TaskRow
 from hivekeeper.domain.run import Order
@@ -139,7 +138,7 @@ class Purse:
 
     def __init__(self, connection: Connection, day: b.Cap, live: dict[str, Usage] | None = None, *, now: str) -> None:
         self._connection, self._day, self._live, self._now = connection, day, live or {}, now
-        self._raised: list[BudgetRow] = queries.list_budgets(connection)
+        self._raised = queries.list_budgets(connection)
         self._used: dict[tuple[str, str], Usage] = {}
 
     def find_reached(self, task: TaskRow) -> tuple[Hold, str] | None:
