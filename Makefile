@@ -71,7 +71,7 @@ check-imports: .venv
 check-shape: .venv
 	@said=$$($(BIN)/pytest tests/architecture 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
-# What each prints and what it was seen to print: docs/benchmarks.md. Options: make bench-ledger ARGS="--at-once 32";
+# Goals and figures: docs/benchmarks.md. Options are passed in ARGS (make bench-ledger ARGS="--at-once 32"), and
 # ARGS=--help lists them.
 bench: .venv .tools .huey
 	@for bench in $(BENCHES); do $(BIN)/python -m benchmarks $$bench || failed=1; done; exit $${failed:-0}
@@ -80,7 +80,7 @@ bench-tasks: .huey
 $(BENCHES:%=bench-%): bench-%: .venv .tools
 	@$(BIN)/python -m benchmarks $* $(ARGS)
 
-# The queue that tiny tasks are measured against; nothing else needs it. Without it that line says so.
+# The task queue that bench-tasks compares with; without it, that line of the table says so.
 .huey: .venv
 	@$(BIN)/python -c 'import huey' 2> /dev/null || { \
 	  $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["bench"])' | \
