@@ -92,6 +92,12 @@ def is_alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("alone") is not None
 
 
+def pytest_collection_finish() -> None:
+    """Keep what was collected out of every later look for garbage: it stays until the end."""
+    gc.collect()
+    gc.freeze()
+
+
 class Dealer(LoadScopeScheduling):  # type: ignore[misc]
     """Deals tests out to processes: those that are alone to one, a file to one, and some files test by test."""
 
