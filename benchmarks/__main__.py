@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import Figure, again, ledger, merge, simulate, tasks, workers
+from benchmarks import Figure, again, door, ledger, merge, simulate, tasks, workers
 from hivekeeper.errors import HiveError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -48,6 +48,18 @@ def bench_workers(
     """Measure what workers cost, how soon they begin, and their sandboxes against `git worktree add`."""
     measured = workers.run_all(say, directory=directory, workers=crowd, files=files, tasks=single, seconds=seconds)
     show_figures(measured, as_json=as_json)
+
+
+@app.command("door")
+def bench_door(
+    *,
+    directory: Directory = None,
+    crowd: Annotated[int, typer.Option("--workers", min=1, max=1000, help="How many workers are told.")] = 200,
+    paths: Annotated[int, typer.Option(min=1, help="How many paths each has changed.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Measure how long others wait for the ledger while a hotfix is told to many workers."""
+    show_figures(door.run_all(say, directory=directory, workers=crowd, paths=paths), as_json=as_json)
 
 
 @app.command("tasks")
