@@ -82,7 +82,7 @@ def measure_sandboxes(root: Path, source: Path) -> Iterator[Figure]:
             room = places.sandbox(f"{kind}/{number}", 1)
             worktree = ("git", "-C", str(source), "worktree", "add", "--quiet", "--detach", str(room))
             sandbox = orders.make_sandbox(room, public, "main", mirror, "", "")
-            argv, environment = (worktree, plain) if kind == "worktree" else (sandbox, orders.FLEETING_ENVIRONMENT)
+            argv, environment = (worktree, plain) if kind == "worktree" else (sandbox, orders.NO_FSYNC_ENV)
             took[kind].append(_run(argv, environment))
     milliseconds = {kind: statistics.median(times) * 1000 for kind, times in took.items()}
     # Round by round: how long a file takes to be made may change many times over while this goes on.
@@ -304,7 +304,7 @@ def _make_repository(path: Path, files: int) -> Path:
         ("commit", "--quiet", "--message=first"),
         ("repack", "-a", "-d", "--quiet"),
     ):
-        _run(("git", "-C", str(path), *arguments), orders.FLEETING_ENVIRONMENT)
+        _run(("git", "-C", str(path), *arguments), orders.NO_FSYNC_ENV)
     return path
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,8 +48,8 @@ SPLIT = (
     "agents/test_landing.py",
     "agents/test_answers.py",
 )
-# With this mark it holds something against the clock, or is about who comes first. It is alone on the machine,
-# after all others.
+# With this mark it holds something against the clock, or is about who comes first. It runs after all others, beside at
+# most one of its kind: most of them wait.
 ALONE = "pytest.mark.alone"
 # Between them these come to every kind of event; one that they do not come to is one that nobody has seen at work.
 SHOWING = ("scenarios", "property")
@@ -105,8 +106,13 @@ class Dealer(LoadScopeScheduling):  # type: ignore[misc]
         file, _, test = nodeid.partition("::")
         alone = list_alone(file)
         if "pytestmark" in alone or test.partition("[")[0] in alone:
-            return "alone"
+            return f"alone {choose_side(file)}"
         return nodeid if file.removeprefix("tests/") in SPLIT else file
+
+
+def choose_side(file: str) -> int:
+    """Choose which of two a test file belongs to whose tests are alone: those of a side never run at once."""
+    return crc32(Path(file).name.encode()) % 2
 
 
 @cache
@@ -132,14 +138,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if not hasattr(item.config, "workerinput"):  # nobody else is at work
         with counting(item):
             return (yield)
-    door = os.open(Path(item.config.getoption("basetemp")).parent, os.O_RDONLY)  # which all of this run have in common
-    try:
-        fcntl.flock(door, fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH)
+    file = Path(item.config.getoption("basetemp")).parent / "door"  # which all of this run have in common
+    with file.open("a+b") as door:
+        if is_alone(item):  # its own side of the door, through which nobody else may pass
+            fcntl.lockf(door, fcntl.LOCK_EX, 1, choose_side(name_file(item)))
+        else:
+            fcntl.lockf(door, fcntl.LOCK_SH, 2)
         with counting(item):
             return (yield)
-    finally:
-        fcntl.flock(door, fcntl.LOCK_UN)  # whatever was forked meanwhile has the door open too
-        os.close(door)
 
 
 @contextmanager

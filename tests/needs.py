@@ -1,14 +1,19 @@
-"""What a test needs of the machine: where it is missing the test is skipped and says why; in CI it fails."""
+"""What a test needs of the machine, and whether its turn has come with this commit.
+
+Where something is missing the test is skipped and says why; in CI it fails.
+"""
 
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.budget import choose
 
 NOBODY = 65_534  # a user without rights
 
@@ -63,3 +68,13 @@ def find_strace_problem() -> str | None:
         return "strace is not installed: apt-get install strace"
     tried = subprocess.run(("strace", "-qq", "-e", "trace=none", "true"), check=False, capture_output=True, text=True)
     return None if tried.returncode == 0 else f"strace may not trace here (is ptrace allowed?): {tried.stderr.strip()}"
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], tier: str, parts: Mapping[pytest.Item, str]) -> None:
+    """Leave out the tests of those parts of a tier that are for other commits, unless some were asked for by name."""
+    if not parts or config.option.keyword or any("::" in argument for argument in config.args):
+        return
+    chosen = choose(tier, dict.fromkeys(parts.values()))
+    left_out = [item for item, part in parts.items() if part not in chosen]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]

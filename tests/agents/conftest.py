@@ -7,7 +7,6 @@ import pytest
 
 from tests import needs
 from tests.agents.stage import Desk, Step, is_installed
-from tests.budget import choose
 
 EVERY_TIME = "test_it_edits_commits_and_lands_and_what_it_used_is_counted"  # with every program
 STORIES = ("test_landing.py", "test_answers.py")
@@ -21,18 +20,13 @@ def need(*programs: str) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the stories that are told for other commits, unless one was asked for by its name."""
+    """Leave out the stories that are told for other commits."""
     stories = {
         item: item.name.partition("[")[0]
         for item in items
         if item.path.parent == HERE and item.path.name in STORIES and not item.name.startswith(EVERY_TIME)
     }
-    if not stories or config.option.keyword or any("::" in argument for argument in config.args):
-        return
-    chosen = choose("agents", dict.fromkeys(stories.values()))
-    left_out = [item for item, story in stories.items() if story not in chosen]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    needs.leave_out(config, items, "agents", stories)
 
 
 @pytest.fixture

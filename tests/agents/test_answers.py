@@ -125,7 +125,7 @@ def test_a_worker_that_changes_what_programs_obey_waits_for_a_person(set_stage: 
     with stage.running() as keeper:
         stage.wait("held", lambda: bool(stage.ask("status")["needs_me"]))
         need_me = stage.ask("status")["needs_me"][0]
-        assert "it changes .claude/settings.json, which agent programs obey" in need_me["what"]
+        assert "it changes the agent configuration .claude/settings.json" in need_me["what"]
         stage.say("queue", "approve", "a")
         assert keeper.wait(240) == 0
     assert ".claude/settings.json" in stage.list_landed()

@@ -127,7 +127,7 @@ def test_a_state_put_by_that_cannot_be_read_is_found_and_the_others_are_not(pati
     for seq in (last // 2, last):
         _put_by(patient, seq)
     patient.sql("UPDATE checkpoint SET data = ? WHERE seq = ?", data, last // 2)
-    assert f"The state put by at event {last // 2} " in _only(patient, Check.TABLES, Level.WARN).what
+    assert f"The checkpoint at event {last // 2} " in _only(patient, Check.TABLES, Level.WARN).what
 
 
 def test_a_state_put_by_that_is_of_another_moment_is_found(patient: Patient) -> None:

@@ -309,7 +309,7 @@ def test_a_state_put_by_that_is_wrong_is_thrown_away_and_no_other(patient: Patie
     for seq in (5, 6, 7):
         patient.sql("INSERT INTO checkpoint (seq, recorded_at, data) VALUES (?, '', ?)", seq, right)
     report = patient.mend()
-    assert report.done == tuple(f"Threw away the state put by at event {seq}." for seq in (6, 7))
+    assert report.done == tuple(f"Dropped the checkpoint at event {seq}." for seq in (6, 7))
     assert list_wrong(report) == []
     with reading_only(patient.places.ledger) as connection:
         assert queries.list_checkpoints(connection) == [5]

@@ -74,7 +74,7 @@ def test_a_sandbox_that_could_not_be_removed_is_told_with_how_to_remove_it(patie
     (need,) = _needs(patient.root, "sandbox")
     assert need["what"] == (
         "What attempt 1 at work/B made is kept, but its sandbox could not be removed: "
-        "the command ended with exit code 1, saying: rm: busy."
+        "exit code 1; last output: rm: busy."
     )
     assert need["type"].startswith("sudo rm -rf /")
     assert need["type"].endswith("/.hive/sandboxes/work/B.1 " + need["type"].split()[-1])

@@ -13,6 +13,7 @@ import pytest
 
 from hivekeeper.cli.app import init
 from tests.git import git
+from tests.needs import leave_out
 from tests.typing_in import type_in
 
 DEADLINE_S = 40.0
@@ -61,6 +62,15 @@ class Shell:
 
     def keeper_is_active(self) -> bool:
         return bool(self.json("status")["keeper"]["state"] == "ACTIVE")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the benchmarks that are tried for other commits."""
+    here = Path(__file__).parent
+    benchmarks = {
+        item: item.path.name for item in items if item.path.parent == here and item.path.name.startswith("test_bench_")
+    }
+    leave_out(config, items, "benchmarks", benchmarks)
 
 
 @pytest.fixture

@@ -181,14 +181,14 @@ def test_an_entry_is_shown_with_its_gates_runs_and_what_was_asked_for(shell: She
     assert f"  tree       {'d' * 40}" in lines
     assert f"  agent      under way ({GATE_RUN})" in lines
     assert f"  attempt 1  refused: its gate did not pass ({'b' * 10})" in lines
-    begin = lines.index("After attempt 1 the hive asked for this:")
+    begin = lines.index("Retry instructions after attempt 1:")
     assert lines[begin + 1 : begin + 10] == [
         "  mode:", "    rework", "  why:", "    its gate did not pass", "  reproduce:", "    git merge x", "    make",
         "  hunks:", "    <<<<<<<",
     ]  # fmt: skip
     keep(world, e.RunExited(GATE_RUN, "gate", 2, "exit", 0), why="2 failed")
     view = shell.json("queue", "show", "c/a")
-    assert [run["ending"] for run in view["gate_runs"]] == ["the command ended with exit code 2, saying: 2 failed"]
+    assert [run["ending"] for run in view["gate_runs"]] == ["exit code 2; last output: 2 failed"]
     assert (view["base"], view["candidate"], view["tier"]) == (COMMIT, "c" * 40, "clean")
     assert view["rework_requests"][0]["body"] == body
 

@@ -33,5 +33,5 @@ def test_a_run_on_a_terminal_shows_a_bar_and_keeps_an_agents_markup_and_escapes_
     )
     shown = _run_on_a_terminal(shell, "run", plan)
     assert "1/2" in shown
-    assert "saying: [red]boom[/red]" in shown
+    assert "last output: [red]boom[/red]" in shown
     assert "\x1b]0;owned" not in shown

@@ -213,7 +213,7 @@ def test_tasks_are_listed_and_the_only_convoy_needs_no_name(shell: Shell) -> Non
     assert [row["task"] for row in shell.json("task", "ls", "c", "--state", "cancelled")] == ["c/B"]
     assert "c/A" in shell.hive("task", "ls")
     shell.hive("convoy", "submit", shell.plan(ONE.replace("convoy: c", "convoy: d")))
-    assert "Say which: " in shell.hive("convoy", "show", code=2)
+    assert "Name one: " in shell.hive("convoy", "show", code=2)
 
 
 def test_a_task_that_is_added_takes_the_defaults_of_its_convoy(shell: Shell) -> None:

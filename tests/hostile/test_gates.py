@@ -177,7 +177,7 @@ def test_a_gate_that_hangs_is_ended_and_only_its_own_change_is_refused(line: Lin
     line.line_up("bad", "good")
     line.settle()
     assert line.landed() == ["good"]
-    said = "its gate did not pass, twice: it ran longer than its time limit and was stopped"
+    said = "verify failed twice: it ran longer than its time limit and was stopped"
     assert line.of("bad").reason.startswith(said)
     assert not line.list_processes()
     line.assert_green()
@@ -224,7 +224,7 @@ def test_a_program_that_is_missing_on_the_branch_only_has_it_refused(line: Line)
     line.line_up("bad", "good")
     line.settle()
     assert line.landed() == ["good"]
-    assert line.of("bad").reason.startswith("its gate could not be run, twice: the command ended with exit code 127")
+    assert line.of("bad").reason.startswith("verify could not be run, twice: exit code 127")
     line.assert_green()
 
 
@@ -246,7 +246,7 @@ def test_a_branch_that_edits_the_gate_waits_for_a_person_and_holds_up_nobody(lin
     line.branch("good", {"good": ""})
     line.line_up("edits", "good")
     line.settle("good")
-    assert line.entry("edits").held == "it changes check.sh, which says what passes"
+    assert line.entry("edits").held == "it changes the protected file check.sh"
     assert line.landed() == ["good"]
     with line.hive.ledger.write(ME) as tx:
         assert queue.approve_entry(tx, line.of("edits"))
@@ -316,7 +316,7 @@ def test_a_branch_that_changes_what_agent_programs_obey_through_links_waits_for_
     line.branch("good", {"good": ""})
     line.line_up("evil", "good")
     line.settle("good")
-    assert line.entry("evil").held == f"it changes {path}, which agent programs obey"
+    assert line.entry("evil").held == f"it changes the agent configuration {path}"
     with line.hive.ledger.write(ME) as tx:
         assert queue.approve_entry(tx, line.of("evil"))
     line.settle("evil")

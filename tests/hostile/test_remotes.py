@@ -116,7 +116,7 @@ def test_a_refusal_says_why_and_what_to_type_and_moves_nothing(port: Port, name:
     assert refused is not None
     mirror = port.stage.hive.places.mirror(name)
     why, command = (text.format(path=port.paths[name], mirror=mirror, commit=refused.commit) for text in REFUSED[name])
-    assert refused.problem.startswith(f"{port.paths[name]} did not take branch main: ")
+    assert refused.problem.startswith(f"Could not update main in {port.paths[name]}: ")
     assert refused.problem.endswith(f"{why} (type: {command})")
     with port.stage.hive.ledger.read() as connection:
         needs = list_needs(connection, keeper_is_alive=True)

@@ -43,9 +43,9 @@ DEEDS = [
     says(
         "missing",
         "no-such-command --x",
-        "the command ended with exit code 127, saying: sh: 1: no-such-command: not found",
+        "exit code 127; last output: sh: 1: no-such-command: not found",
     ),
-    says("directory", "/etc", "the command ended with exit code 126, saying: sh: 1: /etc: Permission denied"),
+    says("directory", "/etc", "exit code 126; last output: sh: 1: /etc: Permission denied"),
     says("huge", f"true {'x' * 200_000}", "the command could not be started: it is longer than this system allows"),
     makes("nested", "mkdir -p a/b; echo x > a/b/out", "a/b/out"),
     makes("none", "true", "none/out", ends="there is no none/out"),

@@ -58,7 +58,7 @@ def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[
             task, attempt, runs, list(holds.values()), (), dict.fromkeys(RUNNERS, True), to_text(now), BOOTS[0]
         )
         match s.decide_session(facts):
-            case s.Over():
+            case s.Finished():
                 return
             case s.Hold() as hold:
                 until = None if hold.in_s is None else to_text(now + hold.in_s)
@@ -70,7 +70,7 @@ def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[
                 waits = [hold for hold in holds.values() if hold.is_active(to_text(now))]
                 now = max([now, *(to_seconds(hold.until) for hold in waits if hold.until)]) + 1
                 holds |= {key: replace(hold, lifted=1) for key, hold in holds.items() if hold.until is None}
-            case s.Again(chosen, session, resume):
+            case s.StartSession(chosen, session, resume):
                 held = {hold.name for hold in holds.values() if hold.scope == "runner" and hold.is_active(to_text(now))}
                 assert chosen not in held
                 assert resume == bool(session)
@@ -92,4 +92,4 @@ def test_a_persons_kill_is_the_end_and_one_for_a_message_or_a_budget_is_not() ->
     for cause in CAUSES:
         run = replace(end(make_run("agent", "agent"), Outcome.KILLED, "claude", 0, to_seconds(AT)), kill_cause=cause)
         step = s.decide_session(s.Facts(task, attempt, [run], (), (), dict.fromkeys(RUNNERS, True), AT, BOOTS[0]))
-        assert step == (s.Over() if cause == PERSON else s.Again("claude", "s", resume=True)), cause
+        assert step == (s.Finished() if cause == PERSON else s.StartSession("claude", "s", resume=True)), cause

@@ -33,7 +33,7 @@ def play_story(tmp_path: Path, _capfd: pytest.CaptureFixture[str]) -> None:
     assert "*** kill -9 " in said
     for ending in ("ended with exit code 1", "longer than its silence limit", "exit code 0 but changed nothing"):
         assert ending in said
-    assert "Every worker is behind walls: " in said or "No walls around workers, only limits: " in said
+    assert "Every worker is in a sandbox: " in said or "Workers are not isolated, only limited: " in said
     assert len((tmp_path / "kept" / "signs" / "marks").read_text().splitlines()) >= 15 + 9
 
 

@@ -87,7 +87,7 @@ def _tell_three_batches(book: Book) -> None:
     book.dispatch(*ids[:10])
     book.clock.advance(600)
     book.complete(*ids[:2], *ids[3:7], *ids[8:10])
-    book.fail("AUTH-142", "the command ended with exit code 1, saying: [red]no[/red]\x1b]0;owned\x07 " + "very " * 30)
+    book.fail("AUTH-142", "exit code 1; last output: [red]no[/red]\x1b]0;owned\x07 " + "very " * 30)
     book.fail("AUTH-147", "it ran longer than its time limit and was stopped")
     book.dispatch("AUTH-142", "AUTH-147", *ids[10:])
     book.clock.advance(300)

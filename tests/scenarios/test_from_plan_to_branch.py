@@ -52,7 +52,7 @@ def test_a_change_whose_gate_fails_never_reaches_the_branch_and_says_what_the_ga
     verify = "if test -f bad; then echo bad is here; exit 3; fi"
     stage.submit(TaskSpec("A", "touch bad", repo="app", attempts=1), repos=(repository.spec(verify=verify),))
     assert stage.finish() is ConvoyState.FAILED
-    said = "its gate did not pass, twice: the command ended with exit code 3, saying: bad is here"
+    said = "verify failed twice: exit code 3; last output: bad is here"
     assert stage.task("A").reason == said
     assert repository.git("branch", "--list", "hive/main") == ""
 
@@ -90,7 +90,7 @@ def test_the_tasks_own_gate_runs_after_the_repositorys(stage: Scene, repository:
     task = TaskSpec("A", "touch a", repo="app", verify="test -f missing", attempts=1)
     stage.submit(task, repos=(repository.spec(verify="test -f README"),))
     assert stage.finish() is ConvoyState.FAILED
-    assert "its gate did not pass" in stage.task("A").reason
+    assert "verify failed" in stage.task("A").reason
 
 
 def test_a_persons_staged_modified_and_untracked_files_are_left_alone(stage: Scene, repository: Repository) -> None:
@@ -112,7 +112,7 @@ def test_what_cannot_be_published_waits_and_the_task_is_complete_all_the_same(
     repository.commit({"mine": "x\n"}, "mine")
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE
-    assert "did not take branch hive/main" in (stage.repo().publish_problem or "")
+    assert "Could not update hive/main" in (stage.repo().publish_problem or "")
     repository.git("checkout", "--quiet", "main")
     repository.git("branch", "--quiet", "-D", "hive/main")
     stage.clock.advance(61)
@@ -123,7 +123,7 @@ def test_what_cannot_be_published_waits_and_the_task_is_complete_all_the_same(
 def test_a_failed_command_says_its_exit_code_and_its_last_words(stage: Scene, repository: Repository) -> None:
     stage.submit(TaskSpec("A", "echo no such luck; exit 7", repo="app", attempts=1), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.FAILED
-    assert stage.task("A").reason == "the command ended with exit code 7, saying: no such luck"
+    assert stage.task("A").reason == "exit code 7; last output: no such luck"
 
 
 def test_what_a_failed_worker_left_is_kept_in_the_mirror(stage: Scene, repository: Repository) -> None:

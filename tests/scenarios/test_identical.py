@@ -82,7 +82,7 @@ def test_what_is_there_already_must_pass_its_own_gate_too(line: Line) -> None:
     line.finish()
     assert (line.task("GOOD").state, line.task("GOOD").commit_id) == (TaskState.COMPLETE, *line.commits())
     assert line.task("BAD").state is TaskState.FAILED
-    assert line.task("BAD").reason.startswith("its gate did not pass, twice")
+    assert line.task("BAD").reason.startswith("verify failed twice")
     assert_true(line)
 
 

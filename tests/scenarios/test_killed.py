@@ -47,7 +47,7 @@ def test_what_somebody_else_killed_is_unknown_and_what_ended_otherwise_is_tried_
         assert stage.task(name).state is (TaskState.COMPLETE if idempotent else state), stage.task(name).reason
         assert (stage.root / name).read_text().count("x") == (1 if words and not idempotent else 2)
         if not idempotent:
-            assert stage.task(name).reason.removesuffix(", saying: Killed") == words
+            assert stage.task(name).reason.removesuffix("; last output: Killed") == words
 
 
 def begin(stage: Scene) -> int:

@@ -485,7 +485,7 @@ def test_what_a_check_out_does_not_take_waits_longer_each_time_and_comes_once_it
     stage.submit(TaskSpec("A", "touch a", repo="app"), repos=(replace(repository.spec(), publish="checkout"),))
     assert stage.finish() is ConvoyState.COMPLETE
     command = shlex.join(("git", "-C", str(repository.path), "status"))
-    problem = f"{repository.path} did not take branch main: README is modified (type: {command})"
+    problem = f"Could not update main in {repository.path}: README is modified (type: {command})"
     for wait_s in (60, 120, 240):
         assert stage.repo().publish_problem == problem
         now = to_seconds(stage.clock.now())
@@ -495,7 +495,7 @@ def test_what_a_check_out_does_not_take_waits_longer_each_time_and_comes_once_it
         stage.step_until(lambda: stage.repo().publications == tried and stage.repo().publishing is None)  # noqa: B023
     with stage.hive.ledger.read() as connection:
         needs = list_needs(connection, keeper_is_alive=True)
-    assert needs == [{"what": f"{repository.path} did not take branch main: README is modified.", "type": command}]
+    assert needs == [{"what": f"Could not update main in {repository.path}: README is modified.", "type": command}]
     repository.git("checkout", "--", "README")
     stage.clock.advance(481)
     stage.step_until(lambda: stage.repo().publish_problem is None)

@@ -206,7 +206,7 @@ def test_of_two_that_pass_alone_and_fail_together_exactly_one_lands_and_nobody_e
     line.line_up("before", "part-1", "between", "part-2", "behind")
     line.settle()
     assert line.landed() == ["before", "part-1", "between", "behind"]
-    said = "its gate did not pass, twice: the command ended with exit code 4, saying: too many"
+    said = "verify failed twice: exit code 4; last output: too many"
     assert line.of("part-2").reason == said
     assert {event.body.subject for event in line.events(e.MergeRejected)} == {line.tasks["part-2"]}
     line.assert_green()
@@ -434,7 +434,7 @@ def test_a_resolver_settles_a_conflict_and_the_same_one_again_is_settled_from_me
 BAD_RESOLVERS = {
     "leaves-markers": ("true", "x.txt still has conflict markers"),
     "changes-others": ("echo both > x.txt; echo mine > README", "it changed README, which was no part of the conflict"),
-    "fails": ("echo no idea; exit 1", "nobody could settle it: the command ended with exit code 1, saying: no idea"),
+    "fails": ("echo no idea; exit 1", "nobody could settle it: exit code 1; last output: no idea"),
     "hangs": ("sleep 300", "nobody could settle it: it ran longer than its time limit and was stopped"),
 }
 

@@ -175,7 +175,7 @@ def test_what_does_not_pass_with_theirs_is_not_published(pushed: Shared) -> None
     assert pushed.list_published() == ["first", "more", "theirs", "A"]
     failed = pushed.stage.task(f"remake-{landed[0][:10]}", "queue")
     assert failed.state is TaskState.FAILED
-    assert "did not pass" in failed.reason
+    assert "verify failed" in failed.reason
     pushed.assert_verified(theirs)
 
 

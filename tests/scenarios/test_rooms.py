@@ -53,7 +53,7 @@ def test_a_setup_that_fails_says_so(stage: Scene, repository: Repository) -> Non
     spec = RepoSpec("app", str(repository.path), "main", setup="echo no network; exit 3")
     stage.submit(TaskSpec("A", "echo a > a", repo="app", attempts=1), repos=(spec,))
     assert stage.finish() is ConvoyState.FAILED
-    said = "its repository's setup failed: the command ended with exit code 3, saying: no network"
+    said = "its repository's setup failed: exit code 3; last output: no network"
     assert stage.task("A").reason == said
 
 
@@ -85,7 +85,7 @@ def test_a_change_outside_of_the_allowed_paths_does_not_land(stage: Scene, repos
         repos=(repository.spec(),),
     )
     assert stage.finish() is ConvoyState.FAILED
-    assert stage.task("A").reason == "it changed b, which is none of the paths it may change"
+    assert stage.task("A").reason == "it changed b, outside its allowed `paths`"
     assert repository.landed() == ["B"]
 
 

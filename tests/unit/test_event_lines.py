@@ -18,8 +18,8 @@ LINES = {
     "going on": (e.AttemptResumed("c/a", 1), "", "c/a goes on"),
     "a hold lifted": (e.HoldLifted("day", "today", "budget"), "raised", "day today goes on: raised"),
     "a gate file": (
-        e.MergeHeld("c/a", 1), "it changes check.sh, which says what passes",
-        "c/a waits for you: it changes check.sh, which says what passes; type: hive queue approve c/a",
+        e.MergeHeld("c/a", 1), "it changes the protected file check.sh",
+        "c/a waits for you: it changes the protected file check.sh; type: hive queue approve c/a",
     ),
     "a red branch": (
         e.RepoStopped("app"), "'main' itself does not pass",

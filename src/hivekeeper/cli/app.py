@@ -74,7 +74,7 @@ app.command(rich_help_panel=REPAIR, context_settings={"ignore_unknown_options": 
 app.command(rich_help_panel=REPAIR)(doctor)
 app.add_typer(repo_app, name="repo", rich_help_panel=REPAIR)
 
-Workers = Annotated[int | None, typer.Option(min=1, max=1000, help="How many tasks may be worked on at once.")]
+Workers = Annotated[int | None, typer.Option(min=1, max=1000, help="Maximum number of tasks to run at once.")]
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - typer's calling convention
@@ -87,13 +87,14 @@ def _version(value: bool) -> None:  # noqa: FBT001 - typer's calling convention
 def _main(
     *,
     directory: Annotated[
-        Path | None, typer.Option("-C", metavar="DIR", help="Run as if started in DIR; HIVE_DIR names a hive.")
+        Path | None,
+        typer.Option("-C", metavar="DIR", help="Run as if started in DIR. HIVE_DIR does the same for a hive."),
     ] = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Keep a hive of agents working unattended: nothing lost, nothing done twice, every commit verified."""
+    """Keep a hive of coding agents working unattended."""
     forget_named()
     if directory is not None:
         enter(directory)
@@ -136,7 +137,7 @@ def _make_keeper(hive: Hive, workers: int | None) -> "Keeper":
 
 @app.command(rich_help_panel=START)
 def run(plan: Path, workers: Workers = None) -> None:
-    """Submit a plan and run it until it is done, by the running keeper if there is one. Ctrl-C leaves workers safe."""
+    """Submit a plan and run it until it is done. Ctrl-C stops watching; workers go on."""
     check_git()
     hive = open_here()
     spec = load_plan(hive, plan)
@@ -178,10 +179,10 @@ def run(plan: Path, workers: Workers = None) -> None:
 def up(
     *,
     workers: Workers = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Go on in the background.")] = False,
-    if_idle: Annotated[bool, typer.Option("--if-idle", help="Leave quietly if another keeper is active.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background.")] = False,
+    if_idle: Annotated[bool, typer.Option("--if-idle", help="Exit quietly if another keeper is active.")] = False,
 ) -> None:
-    """Start the keeper; it runs until stopped."""
+    """Start the keeper and run until stopped."""
     check_git()
     hive = open_here()
     try:
@@ -218,11 +219,9 @@ def _detach(hive: Hive, workers: int | None) -> None:
 @app.command(rich_help_panel=START)
 def down(
     *,
-    workers: Annotated[
-        bool, typer.Option("--workers", help="End the workers too; what they have made is kept.")
-    ] = False,
+    workers: Annotated[bool, typer.Option("--workers", help="Stop the workers too and save their work.")] = False,
 ) -> None:
-    """Stop the keeper; workers go on and are found again."""
+    """Stop the keeper. Workers go on, and the next keeper adopts them."""
     from hivekeeper.keeper.lease import ask_to_stop  # noqa: PLC0415 - as above
 
     with read_here().ledger.read() as connection:
@@ -255,12 +254,10 @@ def _end_workers(hive: Hive) -> None:
 @app.command(rich_help_panel=WATCH)
 def status(
     *,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it again every two seconds, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what needs you, then what is under way."""
+    """Show what needs you, then what is running."""
     hive = read_here()
     if not watch:
         view = _read_status(hive)

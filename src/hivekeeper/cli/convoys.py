@@ -21,9 +21,9 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_head
 from hivekeeper.views import convoys as convoy_views
 
-convoy_app = typer.Typer(no_args_is_help=True, help="Convoys: submitted plans and how far they are.")
+convoy_app = typer.Typer(no_args_is_help=True, help="Submitted plans and their progress.")
 
-Convoy = Annotated[str | None, typer.Argument(help="Which one; may be left out where there is only one.")]
+Convoy = Annotated[str | None, typer.Argument(help="Convoy name; optional when there is only one.")]
 
 
 def load_plan(hive: Hive, path: Path) -> PlanSpec:
@@ -90,7 +90,7 @@ def ledger(convoy: Convoy = None, *, json: Json = False) -> None:
 
 @convoy_app.command("ls")
 def convoy_ls(
-    *, all_: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False, json: Json = False
+    *, all_: Annotated[bool, typer.Option("--all", help="Include archived convoys.")] = False, json: Json = False
 ) -> None:
     """List convoys."""
     with read_here().ledger.read() as connection:
@@ -105,7 +105,7 @@ def convoy_ls(
 
 @convoy_app.command("show")
 def convoy_show(convoy: Convoy = None, *, json: Json = False) -> None:
-    """Show one convoy: how far it is, its batches, what failed, what waits."""
+    """Show a convoy: progress, swarms, failures and what waits."""
     hive = read_here()
     with hive.ledger.read() as connection:
         row = convoy_views.get_convoy(connection, convoy)
@@ -116,7 +116,7 @@ def convoy_show(convoy: Convoy = None, *, json: Json = False) -> None:
 
 @convoy_app.command("submit")
 def convoy_submit(plan: Path, *, json: Json = False) -> None:
-    """Hand a plan to the keeper that is (or will be) running."""
+    """Submit a plan without waiting for it."""
     hive = open_here()
     spec = load_plan(hive, plan)
     with hive.ledger.write(me()) as tx:
@@ -129,7 +129,7 @@ def convoy_submit(plan: Path, *, json: Json = False) -> None:
 
 @convoy_app.command("cancel")
 def convoy_cancel(convoy: str, reason: Reason = "") -> None:
-    """Cancel everything of a convoy that is not complete."""
+    """Cancel every task of a convoy that is not complete."""
     hive = read_here()
     with hive.ledger.write(me()) as tx:
         row = convoy_views.get_convoy(tx.connection, convoy)
@@ -145,7 +145,7 @@ def convoy_cancel(convoy: str, reason: Reason = "") -> None:
 
 @convoy_app.command("archive")
 def convoy_archive(convoy: str, reason: Reason = "") -> None:
-    """Put an ended convoy away; its ids never run again."""
+    """Archive a finished convoy. Its task ids never run again."""
     hive = read_here()
     with hive.ledger.write(me()) as tx:
         done = convoy_commands.archive_convoy(tx, convoy_views.get_convoy(tx.connection, convoy), why=reason)

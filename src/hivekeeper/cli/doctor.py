@@ -23,7 +23,7 @@ def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Repair what is safe; needs the keeper's lease.")] = False,
     json: Json = False,
 ) -> None:
-    """Examine the hive: ledger, lease, runs, sandboxes, mirrors, machine."""
+    """Check the hive: ledger, lease, runs, sandboxes, mirrors and machine."""
     from hivekeeper.doctor.examine import examine, mend  # noqa: PLC0415 - only this command needs it
     from hivekeeper.doctor.findings import decide_exit_code  # noqa: PLC0415 - as above
 

@@ -60,20 +60,22 @@ def _no_moment(text: str) -> InputError:
 
 def log(  # noqa: PLR0913 - one option a way of reading
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come.")] = False,
-    since: Annotated[int, typer.Option(help="Begin after this event.")] = -1,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events.")] = False,
+    since: Annotated[int, typer.Option(help="Start after this event number.")] = -1,
     lines: Annotated[
-        int | None, typer.Option("-n", min=0, help="How many to begin with: 20, or all about a subject.")
+        int | None, typer.Option("-n", min=0, help="Number of events to show first: 20, or all with --subject.")
     ] = None,
-    subject: Annotated[str | None, typer.Option(help="Only about this convoy, CONVOY/TASK, run or repository.")] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Only events about this convoy, CONVOY/TASK, run or repository.")
+    ] = None,
     cursor: Annotated[
-        str | None, typer.Option(help="Begin after what this reader has; remember how far it is.")
+        str | None, typer.Option(help="Continue where this reader stopped, and remember its place.")
     ] = None,
-    cursors: Annotated[bool, typer.Option("--cursors", help="List readers and how far behind they are.")] = False,
+    cursors: Annotated[bool, typer.Option("--cursors", help="List readers and how far behind each is.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the kind of each event too.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what happened."""
+    """Show the log."""
     hive = read_here()
     if cursors:
         with hive.ledger.read() as connection:
@@ -137,7 +139,7 @@ def replay(
     convoy: Annotated[str | None, typer.Option(help="Only this convoy, archived or not.")] = None,
     json: Json = False,
 ) -> None:
-    """Show the hive as it was."""
+    """Show the hive at a past moment."""
     hive = read_here()
     now = hive.ledger.clock.now()
     with hive.ledger.read() as connection:
@@ -153,7 +155,7 @@ def replay(
 
 
 def diff(first: str, second: str, *, json: Json = False) -> None:
-    """Show what changed between two moments, each an event number, a time, or how long ago."""
+    """Show what changed between two moments: event numbers, times, or how long ago."""
     hive = read_here()
     now = hive.ledger.clock.now()
     with hive.ledger.read() as connection:

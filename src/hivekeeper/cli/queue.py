@@ -18,10 +18,10 @@ from hivekeeper.store import queries
 from hivekeeper.views import queue as views
 from hivekeeper.views.tasks import get_task
 
-queue_app = typer.Typer(no_args_is_help=True, help="What is on its way to the integration branch.")
+queue_app = typer.Typer(no_args_is_help=True, help="The merge queue: changes on their way to the integration branch.")
 
-Repo = Annotated[str | None, typer.Argument(help="Which repository; without it all of them.")]
-Priority = Annotated[int, typer.Option("--to", help="The highest goes first; a plan's task has that of its plan.")]
+Repo = Annotated[str | None, typer.Argument(help="Repository; default: all.")]
+Priority = Annotated[int, typer.Option("--to", help="Priority; higher goes first.")]
 _FACTS = (
     "branch", "commit", "base", "candidate", "tree", "resolved", "priority", "tier", "round", "failed_run", "flakes"
 )  # fmt: skip
@@ -30,11 +30,11 @@ _FACTS = (
 @queue_app.command("ls")
 def queue_ls(
     *,
-    repo: Annotated[str | None, typer.Option(help="Only of this repository.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="What has landed or was refused too.")] = False,
+    repo: Annotated[str | None, typer.Option(help="Only this repository.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Include landed and rejected entries.")] = False,
     json: Json = False,
 ) -> None:
-    """List the merge queue in the order it lands, and how conflicts were settled."""
+    """List the merge queue in landing order, and how conflicts were resolved."""
     with read_here().ledger.read() as connection:
         repos = views.get_repos(connection, repo) if repo is not None else queries.list_repos(connection)
         view = views.show_queue(connection, repos, ended=all_)
@@ -57,7 +57,7 @@ def _print_queue(view: Mapping[str, Any]) -> None:
 
 @queue_app.command("show")
 def queue_show(task: str, *, json: Json = False) -> None:
-    """Show one entry: what it is made of, how it was verified, and what was refused before and why."""
+    """Show one entry: its change, its verification, and earlier rejections."""
     hive = read_here()
     with hive.ledger.read() as connection:
         view = views.show_entry(connection, get_task(connection, task))
@@ -73,7 +73,7 @@ def _print_entry(view: Mapping[str, Any]) -> None:
     lines += [f"  {run['kind']:10} {run['ending'] or 'under way'} ({run['run']})" for run in view["gate_runs"]]
     lines += [f"  attempt {each['attempt']}  {each['doing']} ({each['commit'][:10]})" for each in view["earlier"]]
     for message in view["rework_requests"][-1:]:
-        lines += [f"After attempt {message['attempt']} the hive asked for this:"]
+        lines += [f"Retry instructions after attempt {message['attempt']}:"]
         for name, value in message["body"].items():
             said = "\n".join(map(str, value)) if isinstance(value, list) else str(value)
             lines += [f"  {name}:", *(f"    {line}" for line in said.splitlines())]
@@ -85,11 +85,11 @@ def _print_entry(view: Mapping[str, Any]) -> None:
 def queue_submit(
     branch: str,
     *,
-    repo: Annotated[str | None, typer.Option(help="Which repository it is in, if there are several.")] = None,
-    priority: Annotated[bool, typer.Option("--priority", help="A hotfix: it goes to the head of the queue.")] = False,
+    repo: Annotated[str | None, typer.Option(help="Repository of the branch, if several have it.")] = None,
+    priority: Annotated[bool, typer.Option("--priority", help="Hotfix: put it at the head of the queue.")] = False,
     json: Json = False,
 ) -> None:
-    """Hand a branch made by hand to the queue, as it is now."""
+    """Submit a branch to the merge queue, as it is now."""
     check_git()
     hive = read_here()
     with hive.ledger.read() as connection:
@@ -111,7 +111,7 @@ def queue_submit(
 
 @queue_app.command("prioritize")
 def queue_prioritize(task: str, to: Priority = HOTFIX_PRIORITY, reason: Reason = "") -> None:
-    """Move what waits in the queue to its head, or to another place."""
+    """Move an entry to the head of the queue, or give it a priority."""
     with read_here().ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = commands.prioritize_entry(tx, row, to, why=reason)
@@ -120,7 +120,7 @@ def queue_prioritize(task: str, to: Priority = HOTFIX_PRIORITY, reason: Reason =
 
 @queue_app.command("approve")
 def queue_approve(task: str, reason: Reason = "") -> None:
-    """Let a change land that waits for a person, if it passes."""
+    """Approve a change that waits for you. It still has to pass."""
     with read_here().ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = commands.approve_entry(tx, row, why=reason)
@@ -129,13 +129,13 @@ def queue_approve(task: str, reason: Reason = "") -> None:
 
 @queue_app.command("pause")
 def queue_pause(repo: Repo = None, reason: Reason = "") -> None:
-    """Let nothing more land for now; workers go on."""
+    """Pause landing. Workers go on."""
     _tell_repos(repo, reason, commands.pause_queue, "is paused: nothing lands", "was paused already")
 
 
 @queue_app.command("resume")
 def queue_resume(repo: Repo = None, reason: Reason = "") -> None:
-    """Have a paused or stopped queue go on; what was verified is verified again."""
+    """Resume a paused or stopped queue. Everything is verified again."""
     done = "goes on; what was verified before is verified again"
     _tell_repos(repo, reason, commands.resume_queue, done, "was going on already")
 

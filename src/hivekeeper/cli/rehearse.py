@@ -25,10 +25,10 @@ def demo(
     *,
     tasks: Annotated[int, typer.Option(min=4, max=99)] = 15,
     workers: Annotated[int, typer.Option(min=1, max=64)] = 8,
-    chaos: Annotated[bool, typer.Option("--chaos", help="Every agent begins badly, and three keepers die.")] = False,
-    keep: Annotated[Path | None, typer.Option(help="Keep everything in this new directory.")] = None,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Make every agent fail first and kill three keepers.")] = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep the demo in this new directory.")] = None,
 ) -> None:
-    """Show the whole story on a scratch repository: agents fail, a keeper is killed, nothing is lost or done twice."""
+    """Run a demo on a scratch repository: agents fail and a keeper is killed, and no work is lost or repeated."""
     from hivekeeper.testing.demo import run_demo  # noqa: PLC0415 - only this command needs it
 
     check_git()
@@ -57,15 +57,15 @@ def _say_look_around(directory: Path) -> str:
 def rehearse(  # noqa: PLR0913 - one option a choice
     plan: Path,
     *,
-    faults: Annotated[str | None, typer.Option(help="How often what goes wrong: crash=0.2,hang=0.1; or none.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same faults and kills again.")] = None,
-    workers: Annotated[int, typer.Option(min=1, max=1000, help="How many tasks may be worked on at once.")] = 4,
-    kills: Annotated[int, typer.Option(min=0, max=100, help="How many keepers are killed.")] = 1,
-    keep: Annotated[Path | None, typer.Option(help="Keep everything in this new directory.")] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Leave setups, gates and acceptance out.")] = False,
+    faults: Annotated[str | None, typer.Option(help="Fault rates: crash=0.2,hang=0.1; or none.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Repeat the faults and kills of this seed.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of tasks to run at once.")] = 4,
+    kills: Annotated[int, typer.Option(min=0, max=100, help="Number of keepers to kill.")] = 1,
+    keep: Annotated[Path | None, typer.Option(help="Keep the rehearsal in this new directory.")] = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip setup, verify and accept commands.")] = False,
     json: Json = False,
 ) -> None:
-    """Play a plan with scripted agents on clones of its repositories; nothing of yours is touched."""
+    """Rehearse a plan with scripted agents on clones of its repositories."""
     from hivekeeper.config.plans import load_plan  # noqa: PLC0415 - its parser takes a third of every start of `hive`
     from hivekeeper.testing import rehearsal  # noqa: PLC0415 - only this command needs it
     from hivekeeper.testing.scripted import parse_rates  # noqa: PLC0415 - as above
@@ -96,7 +96,7 @@ def _print(result: "Rehearsal") -> None:
     tried = f"{render.count(len(result.tasks), 'task')}, {render.count(result.attempts, 'attempt')}"
     lines = [
         f"{tried}, {result.seconds:.0f} s (--seed {result.seed}).",
-        f"Faults: {faults}. Keepers killed: {result.keepers_killed}. Walls: {result.walls}.",
+        f"Faults: {faults}. Keepers killed: {result.keepers_killed}. Isolation: {result.walls}.",
         f"Agents ended: {endings}.",
         f"{render.count(len(result.violations), 'violation')}, {left}.",
     ]

@@ -15,22 +15,22 @@ from hivekeeper.git.orders import source_ref
 from hivekeeper.git.remote import get_branch
 from hivekeeper.views.queue import get_repos
 
-repo_app = typer.Typer(no_args_is_help=True, help="The repositories that plans name.")
+repo_app = typer.Typer(no_args_is_help=True, help="Repositories named by plans.")
 
 
 @repo_app.callback()
 def _repos() -> None:
-    """Say where the repositories are that plans name."""
+    """List repositories and where they are."""
 
 
 @repo_app.command("set")
 def repo_set(
     name: Annotated[str, typer.Argument(help="Its name in the plan.")],
     *,
-    path: Annotated[str, typer.Option(help="The directory or URL where it is now.")],
+    path: Annotated[str, typer.Option(help="Its new directory or URL.")],
     reason: Reason = "",
 ) -> None:
-    """Say where a repository is now, after it was moved."""
+    """Set a repository's new place after it was moved."""
     hive = open_here()
     with hive.ledger.read() as connection:
         (repo,) = get_repos(connection, name)

@@ -23,13 +23,13 @@ def restore(
     task: str,
     *,
     attempt: Annotated[
-        int | None, typer.Option(min=1, help="Which attempt; without it the last that left any.")
+        int | None, typer.Option(min=1, help="Attempt number; default: the last with saved work.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="A new directory; without it ./TASK.ATTEMPT.")] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Only say what is kept.")] = False,
+    to: Annotated[Path | None, typer.Option(help="Directory to create; default: ./TASK.ATTEMPT.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Only list what is saved.")] = False,
     json: Json = False,
 ) -> None:
-    """Bring back what a worker made, also one that was cut off, as files in a new directory."""
+    """Restore a worker's saved work as files in a new directory."""
     places = Places(find_here().resolve())
     with reading_only(places.ledger) as connection:
         check_identity(connection, places.ledger)

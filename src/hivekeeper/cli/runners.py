@@ -33,8 +33,8 @@ from hivekeeper.views import runners as views
 from hivekeeper.views.queue import get_repos
 from hivekeeper.views.tasks import get_task
 
-runner_app = typer.Typer(no_args_is_help=True, help="The agent programs that take prompts.")
-budget_app = typer.Typer(no_args_is_help=True, help="What may be spent.")
+runner_app = typer.Typer(no_args_is_help=True, help="Agent programs that take prompts.")
+budget_app = typer.Typer(no_args_is_help=True, help="Spending limits.")
 
 _TRIAL = "This is a trial. Use no tool and change nothing. Answer with the single word: ready\n"
 _VERSION_S, _TRIAL_S = 20.0, 180.0
@@ -43,7 +43,7 @@ _LONGEST_VERSION = 60
 
 @runner_app.command("ls")
 def runner_ls(*, json: Json = False) -> None:
-    """List the runners: what is installed, in which version, signed in or not, held up or not."""
+    """List runners: version, sign-in, and what each waits for."""
     hive = open_here()
     with hive.ledger.read() as connection:
         rows = views.list_runners(connection, hive.settings.runners, now=hive.ledger.clock.now())
@@ -72,7 +72,7 @@ def _ask_version(path: str) -> str | None:
 
 @runner_app.command("test")
 def runner_test(name: str, *, json: Json = False) -> None:
-    """Give a runner one line to answer, inside the walls and with the sign-in that its workers would have."""
+    """Ask a runner for a one-line answer, in a worker's sandbox with a worker's sign-in."""
     hive = open_here()
     hive.settings.check_runner(name)
     runner = hive.settings.runners.get(name)
@@ -134,7 +134,7 @@ def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
 
 @runner_app.command("resume")
 def runner_resume(name: str, reason: Reason = "") -> None:
-    """Let a runner's tasks go on: it is signed in again, or a limit has passed sooner than it said."""
+    """Let a runner's tasks continue, after a sign-in or a limit that has passed."""
     hive = open_here()
     hive.settings.check_runner(name)
     with hive.ledger.write(me()) as tx:
@@ -144,7 +144,7 @@ def runner_resume(name: str, reason: Reason = "") -> None:
 
 @runner_app.command("trust")
 def runner_trust(repo: str, reason: Reason = "") -> None:
-    """Trust the agent configuration that a repository ships as it is now."""
+    """Trust the agent configuration a repository ships, as it is now."""
     hive = open_here()
     with hive.ledger.read() as connection:
         [found] = get_repos(connection, repo)
@@ -158,10 +158,10 @@ def runner_trust(repo: str, reason: Reason = "") -> None:
 
 def costs(
     *,
-    since: Annotated[str, typer.Option(help="Only since this moment: 2026-11-15, or the beginning of a time.")] = "",
+    since: Annotated[str, typer.Option(help="Only since this date or time: 2026-11-15.")] = "",
     json: Json = False,
 ) -> None:
-    """Show what agent programs have used, by task, agent, runner and convoy."""
+    """Show cost by task, agent, runner and convoy."""
     with open_here().ledger.read() as connection:
         view = views.show_costs(connection, since=since)
     if json:
@@ -189,13 +189,13 @@ def _say_usage(row: Mapping[str, Any]) -> str:
 
 @budget_app.command("raise")
 def budget_raise(
-    name: Annotated[str, typer.Argument(metavar="TASK|CONVOY|today", help="Whose budget.")],
+    name: Annotated[str, typer.Argument(metavar="TASK|CONVOY|today", help="Whose budget to raise.")],
     *,
-    money: Annotated[float | None, typer.Option(min=0.01, help="Dollars in all, not in addition.")] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Tokens in all, not in addition.")] = None,
+    money: Annotated[float | None, typer.Option(min=0.01, help="New limit in dollars, in total.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="New limit in tokens, in total.")] = None,
     reason: Reason = "",
 ) -> None:
-    """Say what a task, a convoy or a day may cost in all; what was parked for it goes on."""
+    """Set the budget of a task, a convoy or today. What waited for it continues."""
     if money is None and tokens is None:
         raise InputError("Say how much: --money DOLLARS, --tokens N, or both.")
     cap = Cap(tokens, None if money is None else round(money * MICRO))

@@ -27,18 +27,18 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
     convoy: str,
     task_id: str,
     *,
-    command: Annotated[str, typer.Option(help="What to run; or --prompt.")] = "",
-    prompt: Annotated[str, typer.Option(help="What to tell a runner; @FILE is what the file says.")] = "",
-    runner: Annotated[str, typer.Option(help="Who takes the prompt.")] = "",
-    repo: Annotated[str | None, typer.Option(help="On which repository.")] = None,
-    after: Annotated[list[str], typer.Option(help="Which task must be complete first.")] = [],  # noqa: B006 - typer copies it
-    verify: Annotated[str | None, typer.Option(help="Its own gate, after the repository's.")] = None,
-    output: Annotated[list[str], typer.Option(help="A file it promises.")] = [],  # noqa: B006 - as above
-    path: Annotated[list[str], typer.Option(help="A glob: all that it may change.")] = [],  # noqa: B006 - as above
-    priority: Annotated[int | None, typer.Option(help="The highest goes first.")] = None,
-    attempts: Annotated[int | None, typer.Option(min=1, max=100, help="How often it is tried at most.")] = None,
+    command: Annotated[str, typer.Option(help="Command to run; or use --prompt.")] = "",
+    prompt: Annotated[str, typer.Option(help="Prompt for a runner; @FILE reads a file.")] = "",
+    runner: Annotated[str, typer.Option(help="Runner that takes the prompt.")] = "",
+    repo: Annotated[str | None, typer.Option(help="Repository to work on.")] = None,
+    after: Annotated[list[str], typer.Option(help="Task that must be complete first.")] = [],  # noqa: B006 - typer copies it
+    verify: Annotated[str | None, typer.Option(help="Verify command, run after the repository's.")] = None,
+    output: Annotated[list[str], typer.Option(help="File it must produce.")] = [],  # noqa: B006 - as above
+    path: Annotated[list[str], typer.Option(help="Glob of paths it may change.")] = [],  # noqa: B006 - as above
+    priority: Annotated[int | None, typer.Option(help="Higher goes first.")] = None,
+    attempts: Annotated[int | None, typer.Option(min=1, max=100, help="Maximum number of attempts.")] = None,
 ) -> None:
-    """Add one task to a convoy, which is created if missing; what is not said is as its plan's defaults say."""
+    """Add a task to a convoy, created if missing. The plan's defaults apply."""
     if not is_name(convoy) or not is_task_id(task_id):
         raise InputError(f"'{convoy}' or '{task_id}' is not a name.", advice=f"Names are {TASK_ID_RULE}.")
     from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - its parser takes a third of every start of `hive`
@@ -69,12 +69,12 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
 
 @task_app.command("ls")
 def task_ls(
-    convoy: Annotated[str | None, typer.Argument(help="Only of this convoy.")] = None,
+    convoy: Annotated[str | None, typer.Argument(help="Only this convoy.")] = None,
     *,
     state: Annotated[TaskState | None, typer.Option(case_sensitive=False, help="Only in this state.")] = None,
     json: Json = False,
 ) -> None:
-    """List tasks: how far each is, and who or what it waits for."""
+    """List tasks with their state and what they wait for."""
     with read_here().ledger.read() as connection:
         rows = list_tasks(connection, convoy, state)
     if json:
@@ -99,7 +99,7 @@ def task_show(task: str, *, json: Json = False) -> None:
 
 @task_app.command("why")
 def task_why(task: str, *, json: Json = False) -> None:
-    """Say in one sentence why a task is not done yet."""
+    """Explain why a task is not done yet."""
     hive = read_here()
     with hive.ledger.read() as connection:
         row = get_task(connection, task)
@@ -118,7 +118,7 @@ def task_why(task: str, *, json: Json = False) -> None:
 
 @task_app.command("cancel")
 def task_cancel(task: str, reason: Reason = "") -> None:
-    """Cancel a task; what it runs is ended first."""
+    """Cancel a task. What it runs is stopped first."""
     hive = read_here()
     with hive.ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
@@ -137,9 +137,9 @@ def task_cancel(task: str, reason: Reason = "") -> None:
 def task_retry(
     task: str,
     reason: Reason = "",
-    note: Annotated[str, typer.Option(help="What its next worker is told; @FILE is what the file says.")] = "",
+    note: Annotated[str, typer.Option(help="Note for its next worker; @FILE reads a file.")] = "",
 ) -> None:
-    """Try a failed, unknown or cancelled task again."""
+    """Retry a failed, unknown or cancelled task."""
     from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - its parser takes a third of every start of `hive`
 
     words = read_prompt(note)
@@ -154,11 +154,11 @@ def task_retry(
 def task_edit(
     task: str,
     *,
-    prompt: Annotated[str, typer.Option(help="What its runner is told; @FILE is what the file says.")] = "",
-    command: Annotated[str, typer.Option(help="What it runs.")] = "",
+    prompt: Annotated[str, typer.Option(help="New prompt; @FILE reads a file.")] = "",
+    command: Annotated[str, typer.Option(help="New command.")] = "",
     reason: Reason = "",
 ) -> None:
-    """Change the prompt or the command of a task that nobody works on."""
+    """Change the prompt or command of a task that is not running."""
     from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - as above
 
     words = read_prompt(prompt)

@@ -22,7 +22,7 @@ from hivekeeper.store.ledger import read_head
 from hivekeeper.views import session_logs
 from hivekeeper.views import workers as views
 
-worker_app = typer.Typer(no_args_is_help=True, help="Who is at work.")
+worker_app = typer.Typer(no_args_is_help=True, help="Running workers.")
 
 Who = Annotated[str, typer.Argument(metavar="WORKER|TASK", help="A worker's number, or its task.")]
 
@@ -38,7 +38,7 @@ def _look(hive: Records) -> Iterator[LocalRuns]:
 
 @worker_app.command("ls")
 def worker_ls(*, json: Json = False) -> None:
-    """List the workers at work: working, stalled, zombie, or how far on the way to the branch."""
+    """List workers and their state: working, stalled, zombie, or in the queue."""
     hive = read_here()
     with _look(hive) as runs, hive.ledger.read() as connection:
         rows = views.list_workers(connection, runs, hive.places.runs, now=hive.ledger.clock.now())
@@ -55,12 +55,12 @@ def worker_ls(*, json: Json = False) -> None:
 def worker_log(
     who: Who,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until its run ends.")] = False,
-    attempt: Annotated[int | None, typer.Option(help="Which attempt at the task; without it the last.")] = None,
-    lines: Annotated[int, typer.Option("-n", min=0, help="How many lines to begin with.")] = 50,
-    session: Annotated[bool, typer.Option("--session", help="Show the program's own log of its session.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until its run ends.")] = False,
+    attempt: Annotated[int | None, typer.Option(help="Attempt number; default: the last.")] = None,
+    lines: Annotated[int, typer.Option("-n", min=0, help="Number of lines to show first.")] = 50,
+    session: Annotated[bool, typer.Option("--session", help="Show the agent program's own session log.")] = False,
 ) -> None:
-    """Show what a worker's agent says or said."""
+    """Show a worker's output."""
     if session:
         _print_sessions(who, attempt, lines)
         return
@@ -140,7 +140,7 @@ def _read_lines(file: BinaryIO, is_over: Callable[[], bool]) -> Iterator[bytes]:
 
 @worker_app.command("kill")
 def worker_kill(who: Who, reason: Reason = "") -> None:
-    """End a worker's agent. On a repository its task is tried again; without one it may have run, and waits for you."""
+    """Stop a worker. On a repository its task is retried; without one it waits for you."""
     hive = read_here()
     with hive.ledger.write(me()) as tx:
         attempt = views.get_worker(tx.connection, who)
@@ -153,7 +153,7 @@ def worker_kill(who: Who, reason: Reason = "") -> None:
 
 @worker_app.command("tell")
 def worker_tell(who: Who, text: str) -> None:
-    """Tell a worker's agent something: it is interrupted after its turn, and its session goes on with the message."""
+    """Send a message to a worker's agent, delivered after its current turn."""
     hive = open_here()
     with hive.ledger.write(me()) as tx:
         attempt = views.get_worker(tx.connection, who)

@@ -49,17 +49,17 @@ class Sessions:
                 return work, None
             case sessions.Hold():
                 return work, step
-            case sessions.Park() | sessions.Again() if (saving := _save_first(task, runs, last)) is not None:
+            case sessions.Park() | sessions.StartSession() if (saving := _save_first(task, runs, last)) is not None:
                 return work, saving if isinstance(saving, a.Intend) else None
             case sessions.Park():
                 return work, step
-            case sessions.Again(name, session, resume):
+            case sessions.StartSession(name, session, resume):
                 runner = self.runners.get(name)
                 if runner and (missing := self._hold_missing(runner)):
                     return work, missing
                 begun = replace(work, runner=runner, session=session, resume=resume)
                 return begun, a.Intend("agent", len(agents) + 1) if runner else a.Fail(f"there is no runner '{name}'")
-            case sessions.Over():
+            case sessions.Finished():
                 return None
             case _:
                 assert_never(step)

@@ -99,8 +99,8 @@ def refuse_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> No
     said = output[-m.LONGEST_OUTPUT :]
     commands_ = " && ".join(entry.gate.commands)
     body = {"output": said, "reproduce": f"git merge origin/{entry.repo.branch} && {commands_}", "run": run.id}
-    what = "could not be run" if could_not_run(run) else "did not pass"
-    _refuse(tx, entry, f"its gate {what}, twice: {describe_ending(run)}", body, is_conflict=False)
+    what = "could not be run," if could_not_run(run) else "failed"
+    _refuse(tx, entry, f"verify {what} twice: {describe_ending(run)}", body, is_conflict=False)
 
 
 def describe_clash(entry: Entry, mirror: Mirror, clash: Clash) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def refuse_unmerged(tx: Transaction, entry: Entry, made: Nothing | Strays | Unso
             assert_never(made)
 
 
-def refuse_tired(tx: Transaction, entry: Entry) -> None:
+def reject_after_max_rounds(tx: Transaction, entry: Entry) -> None:
     """Refuse what has come to nothing too often."""
     why = f"it has not landed in {entry.row.round} tries: {entry.row.reason}"
     _refuse(tx, entry, why, {}, is_conflict=False)

@@ -47,7 +47,7 @@ def intend_verification(
         case "checkout":
             cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
             argv = orders.check_out_again(places.mirror(repo.name), commit, room, boot_id, cache)
-            order = Order(run, kind, argv, str(places.root), {**orders.FLEETING_ENVIRONMENT, **kept}, ours)
+            order = Order(run, kind, argv, str(places.root), {**orders.NO_FSYNC_ENV, **kept}, ours)
         case "stash":
             order = Order(run, kind, (), str(places.root), kept, ours)
             order = enclose(places, order, room, orders.keep_setup(room, places.cache(repo.name)), repo.name)
@@ -106,7 +106,7 @@ def intend_settling(tx: Transaction, places: Places, settling: Settling, step: I
     match step.kind:
         case "conflict":
             argv = orders.check_out_tree(mirror, settling.tree, room)
-            order = Order(run, step.kind, argv, root, {**orders.FLEETING_ENVIRONMENT, **noted}, limits)
+            order = Order(run, step.kind, argv, root, {**orders.NO_FSYNC_ENV, **noted}, limits)
         case "settle":
             ref = resolved_ref(entry, step.number)
             sides = (settling.ours, entry.commit_id)

@@ -73,7 +73,7 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
 
 
 def add_tasks(tx: Transaction, convoy: str, specs: Iterable[TaskSpec], *, why: str = "") -> Submitted:
-    """Add tasks to a convoy, which is made if need be; of the convoy itself this says nothing."""
+    """Add tasks to a convoy, which is created if missing; of the convoy itself this says nothing."""
     existing = queries.find_convoy(tx.connection, convoy)
     plan = PlanSpec(convoy, tuple(specs))
     if existing:

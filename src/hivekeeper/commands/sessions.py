@@ -133,7 +133,7 @@ def tell_worker(tx: Transaction, attempt: AttemptRow, runner: Runner | None, tex
     tx.record(e.WorkerTold(f"{attempt.task}.{attempt.number}.{tx.head.seq + 1}", attempt.task, attempt.number, text))
 
 
-class Purse:
+class Budgets:
     """What may be spent: caps, and what was spent, counted once a pass; `live` is what open runs have used so far."""
 
     def __init__(self, connection: Connection, day: b.Cap, live: dict[str, Usage] | None = None, *, now: str) -> None:
@@ -141,7 +141,7 @@ class Purse:
         self._raised = queries.list_budgets(connection)
         self._used: dict[tuple[str, str], Usage] = {}
 
-    def find_reached(self, task: TaskRow) -> tuple[Hold, str] | None:
+    def find_exhausted(self, task: TaskRow) -> tuple[Hold, str] | None:
         """Find the first budget of a task that is used up, as what to hold up, and why."""
         convoy = queries.find_convoy(self._connection, task.convoy)
         assert convoy is not None

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from hivekeeper.clock import Clock
-from hivekeeper.commands import entries as about
+from hivekeeper.commands import entries as queue_entries
 from hivekeeper.commands import gates
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.entries import Entry
 from hivekeeper.commands.gates import Settling
-from hivekeeper.commands.sessions import Purse, place_hold
+from hivekeeper.commands.sessions import Budgets, place_hold
 from hivekeeper.commands.work import write_prompt
 from hivekeeper.domain import merge as m
 from hivekeeper.domain.budget import Cap
@@ -55,7 +55,7 @@ class Settler:
         has_resolver = self.resolver is not None
         tier = m.choose_settling(entry.repo, clash.paths, are_files=clash.are_files, has_resolver=has_resolver)
         ours = [run for run in entry.runs if run.kind in m.SETTLING]
-        begun = Settling(row, entry.repo, *about.read_noted(ours[-1])) if ours else None
+        begun = Settling(row, entry.repo, *queue_entries.read_noted(ours[-1])) if ours else None
         spent = 0
         for number in range(1, len(ours) + 1):
             if row.resolved and mirror.find_commit(gates.resolved_ref(row, number)) == row.resolved:
@@ -113,13 +113,13 @@ class Settler:
         held = next((hold for hold in holds if (hold.scope, hold.name) == ("runner", name)), None)
         if (found := held or find_hold(task, holds, now)) is not None:
             return found, None
-        return Purse(connection, self.day, now=now).find_reached(task) or (None, None)
+        return Budgets(connection, self.day, now=now).find_exhausted(task) or (None, None)
 
     def _choose(
         self, connection: Connection, mirror: Mirror, entry: Entry, begun: Settling, ours: Sequence[RunRow]
     ) -> Settling:
         words = queries.find_prompt(connection, entry.task.key)
-        told = about.describe_conflict(entry, mirror, begun.paths, words, begun.ours)
+        told = queue_entries.describe_conflict(entry, mirror, begun.paths, words, begun.ours)
         argv = gates.make_regeneration(entry.repo, begun.paths)
         runner = self.resolver if argv is None else None
         if runner is not None and runner.speaks:
@@ -138,13 +138,13 @@ class Settler:
         if isinstance(checked, str):
             return _refuse(entry, mirror, clash, checked)
         return lambda tx: commands.note_resolved(
-            tx, entry.row, commit, "regenerated" if is_made_anew else "ai", list(map(about.as_text, checked))
+            tx, entry.row, commit, "regenerated" if is_made_anew else "ai", list(map(queue_entries.as_text, checked))
         )
 
 
 def _refuse(entry: Entry, mirror: Mirror, clash: Clash, why: str) -> Act:
-    body = about.describe_clash(entry, mirror, clash)
-    return lambda tx: about.refuse_clash(tx, entry, clash, body, why)
+    body = queue_entries.describe_clash(entry, mirror, clash)
+    return lambda tx: queue_entries.refuse_clash(tx, entry, clash, body, why)
 
 
 def _check_answer(run: RunRow) -> Unfit | None:

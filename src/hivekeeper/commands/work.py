@@ -150,7 +150,7 @@ def _order_ours(places: Places, work: Work, step: Intend) -> tuple[orders.Argv |
         case "sandbox":
             cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
             argv = orders.make_sandbox(room, public, repo.branch, mirror, work.attempt.start or "", cache)
-            return argv, {**orders.FLEETING_ENVIRONMENT, **kept, **ignored}
+            return argv, {**orders.NO_FSYNC_ENV, **kept, **ignored}
         case "stash":
             return orders.keep_setup(room, places.cache(repo.name)), kept
         case "save":

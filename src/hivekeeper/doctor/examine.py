@@ -127,7 +127,7 @@ def mend(root: Path, *, say: Say = _say_nothing, clock: Clock | None = None) -> 
         for seq in (finding.fix.seq for finding in still if isinstance(finding.fix, DropCheckpoint)):
             with ledger.write(held.authority) as tx:
                 tx.drop_checkpoint(seq)
-            done.append(f"Threw away the state put by at event {seq}.")
+            done.append(f"Dropped the checkpoint at event {seq}.")
     still = tuple(finding for finding in still if finding.fix is None)
     return Report((*still, *_check_world(root, clock, say, still)), tuple(done), tuple(left))
 

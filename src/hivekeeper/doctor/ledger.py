@@ -82,7 +82,7 @@ def check_tables(path: Path, say: Say) -> Iterator[Finding]:
         replay_on(connection, again, last, say=tell)
         differences = list_differences(connection, again)
     for seq in wrong:
-        what = f"The state put by at event {seq} cannot be read, or is not what the log says; the past may look wrong."
+        what = f"The checkpoint at event {seq} cannot be read, or is not what the log says; the past may look wrong."
         yield Finding(Check.TABLES, Level.WARN, what, MEND, DropCheckpoint(seq))
     for sentence in differences:
         yield Finding(Check.TABLES, Level.FAIL, f"The tables are not what the log says: {sentence}", RESTORE)

@@ -194,12 +194,12 @@ def describe_ending(run: RunRow) -> str:
 
 
 def _describe_exit(run: RunRow) -> str:
-    said = f", saying: {run.reason}" if run.reason else ""
+    said = f"; last output: {run.reason}" if run.reason else ""
     match run.ended_by:
         case "exit" if number := _find_signal(run):
             return f"the command was killed by {_name_signal(number)}{said}"
         case "exit":
-            return f"the command ended with exit code {run.exit_status}{said}"
+            return f"exit code {run.exit_status}{said}"
         case "wall":
             return "it ran longer than its time limit and was stopped"
         case "silence":

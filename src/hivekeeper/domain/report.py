@@ -28,7 +28,7 @@ class Outcome(StrEnum):
 
 _WORDS = {
     Outcome.DONE: "it says that it is done",
-    Outcome.EMPTY: "it ended without a word or a deed",
+    Outcome.EMPTY: "it ended without output or changes",
     Outcome.REFUSED: "the model's service refused",
     Outcome.RATE_LIMITED: "it was rate limited",
     Outcome.QUOTA: "its quota is used up",

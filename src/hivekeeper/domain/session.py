@@ -17,7 +17,7 @@ from hivekeeper.domain.run import PERSON
 from hivekeeper.domain.states import RunState
 
 TOLD = "TOLD"
-MOST_FRESH = 3
+MAX_FRESH_SESSIONS = 3
 MOST_SERVER_ERRORS = 5
 MOST_NO_ANSWERS = 5
 FIRST_BACKOFF_S = {
@@ -35,7 +35,7 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class Finished:
     """The session is over, well or not."""
 
 
@@ -59,7 +59,7 @@ class Park:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class StartSession:
     """A further session, by this runner: the same conversation, or a fresh one that is told what was done."""
 
     runner: str
@@ -67,7 +67,7 @@ class Again:
     resume: bool
 
 
-SessionStep = Unread | Over | Hold | Park | Again
+SessionStep = Unread | Finished | Hold | Park | StartSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +106,27 @@ def decide_session(facts: Facts) -> SessionStep:
     if last.is_unread:
         return Unread()
     if last.outcome is None or last.state is RunState.LOST:
-        return Over()  # no agent program, or nobody knows what became of it
+        return Finished()  # no agent program, or nobody knows what became of it
     if facts.task.has_room and last.boot_id != facts.boot_id:
-        return Over()  # nothing in its room is believed any more
+        return Finished()  # nothing in its room is believed any more
     match Outcome(last.outcome):
         case Outcome.NO_ANSWER if sum(run.outcome == Outcome.NO_ANSWER for run in facts.agents) > MOST_NO_ANSWERS:
-            return Over()  # a limit would have passed by now
+            return Finished()  # a limit would have passed by now
         case Outcome.RATE_LIMITED | Outcome.QUOTA | Outcome.AUTH | Outcome.NO_ANSWER | Outcome.SETUP as limit:
             return _after_limit(facts, last, limit)
         case Outcome.SERVER_ERROR:
             return _after_failure(facts, last)
         case Outcome.CONTEXT_LIMIT:
             fresh = sum(run.outcome == Outcome.CONTEXT_LIMIT for run in facts.agents)
-            return Over() if fresh > MOST_FRESH else _go_on(facts, last, resume=False)
+            return Finished() if fresh > MAX_FRESH_SESSIONS else _go_on(facts, last, resume=False)
         case Outcome.KILLED if last.ended_by == "killed":
-            # A person's kill is the end; for a message, a limit or an empty purse it is not.
+            # A person's kill is the end; for a message, a limit or an empty budgets it is not.
             is_end = last.kill_cause in (None, PERSON)
-            return Over() if is_end else _go_on(facts, last, resume=True)
+            return Finished() if is_end else _go_on(facts, last, resume=True)
         case Outcome.DONE | Outcome.EMPTY | Outcome.REFUSED if _list_untold(facts, last):
             return _go_on(facts, last, resume=True)  # it was told something, and ended before it could hear that
         case _:
-            return Over()
+            return Finished()
 
 
 def _after_limit(facts: Facts, last: RunRow, limit: Outcome) -> SessionStep:
@@ -148,7 +148,7 @@ def _after_failure(facts: Facts, last: RunRow) -> SessionStep:
     """Have this task wait: others may fare better."""
     failed = sum(run.outcome == Outcome.SERVER_ERROR for run in facts.agents)
     if failed > MOST_SERVER_ERRORS:
-        return Over()
+        return Finished()
     hold = _get(facts, "task", facts.task.key, Outcome.SERVER_ERROR.value)
     if (hold.placed_seq if hold else 0) < last.reported_seq:
         return Hold("task", facts.task.key, Outcome.SERVER_ERROR.value, _back_off(Outcome.SERVER_ERROR, failed), failed)
@@ -167,7 +167,7 @@ def _go_on(facts: Facts, last: RunRow, *, resume: bool) -> SessionStep:
         held = next((h for h in facts.holds if h.name == last.runner and h.is_active(facts.now)), None)
         return Park(f"{held.cause}: {held.why}" if held else "nobody is free to take it")
     same = resume and runner == last.runner and bool(last.session) and facts.runners.get(runner, False)
-    return Again(runner, str(last.session) if same else "", resume=same)
+    return StartSession(runner, str(last.session) if same else "", resume=same)
 
 
 def _get(facts: Facts, scope: str, name: str, cause: str) -> HoldRow | None:

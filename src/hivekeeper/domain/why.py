@@ -107,7 +107,7 @@ def _explain_in_progress(facts: Facts) -> str:
     if attempt is not None and attempt.state is AttemptState.PARKED:
         waits = f"until {facts.hold.until}" if facts.hold and facts.hold.until else "until you say so: hive status"
         until = waits if facts.hold else "and is about to go on"
-        return f"{task.id} is parked, its room as it is, {until} ({attempt.reason}).{nobody}"
+        return f"{task.id} is parked, its sandbox as it is, {until} ({attempt.reason}).{nobody}"
     worker = f"worker {attempt.worker}, attempt {attempt.number}" if attempt else "a worker"
     doing = {
         "sandbox": "its sandbox is being made",

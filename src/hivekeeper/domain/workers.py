@@ -12,7 +12,7 @@ from hivekeeper.domain.rows import MergeRow, RunRow, TaskRow
 from hivekeeper.domain.run import Ended, Gone, Look
 from hivekeeper.domain.states import MergeState, RunState, TaskState
 
-FEWEST_TO_TELL = 3
+MIN_SAMPLES = 3
 _HOLDING_UP = (TaskState.FAILED, TaskState.UNKNOWN, TaskState.CANCELLING, TaskState.CANCELLED)
 
 
@@ -28,7 +28,7 @@ class WorkerState(StrEnum):
     ZOMBIE = "zombie"
     ENDING = "being ended"
     KEEPING = "being kept"
-    JUDGING = "being judged"
+    JUDGING = "checking the result"
     QUEUED = "in the merge queue"
     VERIFYING = "in the merge queue: verifying"
     LANDING = "in the merge queue: landing"
@@ -88,7 +88,7 @@ def estimate_left_s(finished_s: Sequence[float], at_work_s: Sequence[float], wai
 
     Every attempt is taken to last as long as the mean of the finished ones, and a free worker to have a task to take.
     """
-    if len(finished_s) < FEWEST_TO_TELL or not at_work_s:
+    if len(finished_s) < MIN_SAMPLES or not at_work_s:
         return None
     mean_s = fsum(finished_s) / len(finished_s)
     rest_s = [max(mean_s - for_s, 0.0) for for_s in at_work_s]

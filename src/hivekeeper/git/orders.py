@@ -44,7 +44,7 @@ REPLACED = "refs/hive/replaced"  # what had landed when the integration branch b
 UNUSABLE = 65  # how a fetch ends that read the repository and can never use it as it is
 
 # For what need not outlive the machine's boot.
-FLEETING_ENVIRONMENT = {**CLEAN_ENVIRONMENT, "GIT_CONFIG_VALUE_0": "none"}
+NO_FSYNC_ENV = {**CLEAN_ENVIRONMENT, "GIT_CONFIG_VALUE_0": "none"}
 
 Argv = tuple[str, ...]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from hivekeeper.errors import UnavailableError
-from hivekeeper.git.orders import FLEETING_ENVIRONMENT
+from hivekeeper.git.orders import NO_FSYNC_ENV
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _git(mirror: Path, *arguments: str, output: IO[bytes] | None = None, index: 
         stdout=output or subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         check=False,
-        env={**inherited, **FLEETING_ENVIRONMENT, **({"GIT_INDEX_FILE": index} if index else {})},
+        env={**inherited, **NO_FSYNC_ENV, **({"GIT_INDEX_FILE": index} if index else {})},
     )
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()

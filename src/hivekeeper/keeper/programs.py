@@ -53,7 +53,7 @@ def refuse_weak_walls(hive: Hive, boot_id: str) -> None:
     """Refuse to keep a hive whose workers could not be kept apart as well as its settings require."""
     required = Level(hive.settings.require) if hive.settings.require else Level.LIMITS
     if required is not Level.LIMITS and (walls := find_hive_walls(hive, boot_id)).level.rank < required.rank:
-        what = f"This hive requires {required} around its workers, and this machine has {walls.level}: {walls.why}."
+        what = f"This hive requires {required} for its workers, and this machine has {walls.level}: {walls.why}."
         raise UnavailableError(what, advice="Mend that, or lower `require` in [sandbox] of hive.toml.")
 
 

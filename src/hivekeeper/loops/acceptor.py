@@ -84,7 +84,7 @@ class Acceptor(Loop):
             case "trees":
                 trees = [(self._places.mirror(repo.name), str(repo.integration), repo.name) for repo in fact.repos]
                 argv = orders.check_out_trees(room, trees)
-                order = Order(run, kind, argv, root, dict(orders.FLEETING_ENVIRONMENT), limits)
+                order = Order(run, kind, argv, root, dict(orders.NO_FSYNC_ENV), limits)
             case _:
                 order = Order(run, kind, orders.remove_directory(room), root, {}, limits)
         intend_run(tx, order, boot_id=self._boot_id)

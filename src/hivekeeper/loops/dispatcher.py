@@ -21,7 +21,7 @@ from hivekeeper.clock import to_seconds
 from hivekeeper.commands import attempts as commands
 from hivekeeper.commands.dialogue import Sessions, find_feedback, lack_runner, needs_prompt
 from hivekeeper.commands.runs import request_kill
-from hivekeeper.commands.sessions import Purse, park_attempt, place_hold, resume_attempt
+from hivekeeper.commands.sessions import Budgets, park_attempt, place_hold, resume_attempt
 from hivekeeper.commands.work import Work, intend_step
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
@@ -152,11 +152,11 @@ class Dispatcher(Loop):
         self, connection: Connection, free: int, now: str
     ) -> tuple[list[AttemptRow], list[TaskRow], list[tuple[sessions.Hold, str]]]:
         """Choose who has the free workers: first those that were parked, then new ones; and what is over its budget."""
-        purse = Purse(connection, self._settings.day, now=now)
+        budgets = Budgets(connection, self._settings.day, now=now)
         holds: dict[tuple[str, str], tuple[sessions.Hold, str]] = {}
 
         def is_affordable(task: TaskRow) -> bool:
-            reached = purse.find_reached(task) if task.runners and task.state is not TaskState.CANCELLING else None
+            reached = budgets.find_exhausted(task) if task.runners and task.state is not TaskState.CANCELLING else None
             if reached:
                 holds[reached[0].scope, reached[0].name] = reached
             return reached is None
@@ -287,7 +287,7 @@ class Dispatcher(Loop):
         if not mirror.list_changed(EMPTY_TREE, commit):
             return Unproven("it ended with exit code 0 but left nothing")
         if stray := find_stray(mirror.list_changed(base, commit), task.get_details().get("paths", ())):
-            return Unproven(f"it changed {stray}, which is none of the paths it may change")
+            return Unproven(f"it changed {stray}, outside its allowed `paths`")
         return Proven(commit=commit)
 
     def _settle(self, tx: Transaction, work: Work, action: Action) -> None:

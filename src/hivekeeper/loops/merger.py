@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from hivekeeper.commands import entries as about
+from hivekeeper.commands import entries as queue_entries
 from hivekeeper.commands import gates
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.attempts import cancel_attempt
@@ -108,7 +108,7 @@ class Merger(Loop):
         problems: list[HiveError] = []
         with self._ledger.read() as connection:
             by_repo: dict[str, list[Entry]] = {}
-            for entry in about.load_entries(connection):
+            for entry in queue_entries.load_entries(connection):
                 by_repo.setdefault(entry.row.repo, []).append(entry)
             at_work = [run for run in queries.list_open_runs(connection) if run.id.startswith("_gates/")]
             slots = self._parallel - len(at_work)
@@ -195,7 +195,7 @@ class Merger(Loop):
         """Make a candidate on a commit, or find out why there can be none."""
         row, mirror = entry.row, queue.mirror
         remembered = lambda hunk: queries.find_resolution(queue.checks.connection, hunk)  # noqa: E731 - named for what it is
-        change = about.describe_change(mirror, entry)
+        change = queue_entries.describe_change(mirror, entry)
         try:
             made = c.make_candidate(mirror, onto, change, remembered)
         except UnavailableError:
@@ -213,8 +213,8 @@ class Merger(Loop):
         obeyed = list_obeyed(queue.repo, made.changed)
         guarded += [path for path in obeyed if path not in guarded]
         if guarded and not row.approved:
-            says = "agent programs obey" if guarded[0] in obeyed else "says what passes"
-            why = about.as_text(f"it changes {guarded[0]}, which {says}")
+            what = "the agent configuration" if guarded[0] in obeyed else "the protected file"
+            why = queue_entries.as_text(f"it changes {what} {guarded[0]}")
             queue.acts.append(lambda tx: commands.hold(tx, row, why=why))
             del queue.entries[row.key]
             return
@@ -256,7 +256,7 @@ class Merger(Loop):
             case t.Refuse():
                 failed = queue.checks.get_run(entry)
                 output = self._runs.read_output(failed.id)
-                queue.acts.append(lambda tx: about.refuse_failed(tx, entry, failed, output))
+                queue.acts.append(lambda tx: queue_entries.refuse_failed(tx, entry, failed, output))
             case t.Settle():
                 self._settle(queue, entry)
             case t.Build():
@@ -269,7 +269,7 @@ class Merger(Loop):
         """Have the branch moved, if what lands is what was tested, by object id, and is still there."""
         row, mirror = entry.row, queue.mirror
         if row.round > m.MAX_ROUNDS:
-            queue.acts.append(lambda tx: about.refuse_tired(tx, entry))
+            queue.acts.append(lambda tx: queue_entries.reject_after_max_rounds(tx, entry))
             return
         if mirror.find_commit(str(row.candidate)) is None:
             _make_again(queue, row)
@@ -313,7 +313,7 @@ class Merger(Loop):
                 act = self._settler.plan(queue.checks.connection, mirror, entry, made, queue.head)
                 queue.acts += [act] if act else []
             case c.Nothing() | c.Strays() | c.Unsound():
-                queue.acts.append(partial(about.refuse_unmerged, entry=entry, made=made))
+                queue.acts.append(partial(queue_entries.refuse_unmerged, entry=entry, made=made))
             case _:
                 assert_never(made)
 
@@ -324,18 +324,18 @@ def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
     changed = mirror.list_changed(str(row.base), str(row.candidate))
     holder = None
     if row.base == row.candidate:  # everything it changes was there before
-        holder = c.find_holder(mirror, str(row.candidate), about.describe_change(mirror, entry))
+        holder = c.find_holder(mirror, str(row.candidate), queue_entries.describe_change(mirror, entry))
 
     is_trusted = row.approved and list_obeyed(entry.repo, changed)
     shipped = read_configuration(mirror, entry.repo, str(row.candidate)) if is_trusted else None
     is_hotfix = row.priority >= m.HOTFIX_PRIORITY
-    news = about.find_news(queue.checks.connection, places, entry, changed) if is_hotfix else []
+    news = queue_entries.find_news(queue.checks.connection, places, entry, changed) if is_hotfix else []
 
     def note(tx: Transaction) -> None:
         commands.note_landed(tx, row, entry.task, at=at, learned=learned, head=queue.head, holder=holder)
         if shipped is not None:
             pin(tx, entry.repo, shipped, why="a person let it land")
-        about.tell_hotfix(tx, news)
+        queue_entries.tell_hotfix(tx, news)
 
     return note
 

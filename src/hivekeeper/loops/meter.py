@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import runs as commands
-from hivekeeper.commands.sessions import Purse, lift_hold, place_hold
+from hivekeeper.commands.sessions import Budgets, lift_hold, place_hold
 from hivekeeper.domain import events as e
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import RunRow
@@ -153,10 +153,10 @@ class Meter(Loop):
         for row in running:
             used = self._count(connection, row, row.session or self._tracks[row.id].reader.session)
             live[str(row.task)] = live.get(str(row.task), Usage()) + used
-        purse, acts = Purse(connection, self._settings.day, live, now=self._clock.now()), list[Act]()
+        budgets, acts = Budgets(connection, self._settings.day, live, now=self._clock.now()), list[Act]()
         for row in running:
             task = queries.find_task(connection, str(row.task))
-            if task is not None and (reached := purse.find_reached(task)):
+            if task is not None and (reached := budgets.find_exhausted(task)):
                 acts.append(_end_spent(row, *reached))
         return acts
 

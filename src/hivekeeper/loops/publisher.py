@@ -139,7 +139,7 @@ def _describe_refusal(repo: RepoRow, run: RunRow, mirror: str) -> str:
     why = describe_ending(run) if refusal is None else run.reason or "it gave no reason"
     branch = f"hive/{repo.branch}" if repo.publish == "branch" else repo.branch
     command = _advise(repo, refusal, mirror, branch)
-    return f"{repo.path} did not take branch {branch}: {why} (type: {command})"
+    return f"Could not update {branch} in {repo.path}: {why} (type: {command})"
 
 
 def _advise(repo: RepoRow, why: Refusal | None, mirror: str, branch: str) -> str:

@@ -70,7 +70,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _in_words(act: Callable[P, R]) -> Callable[P, R]:
+def _translate_os_errors(act: Callable[P, R]) -> Callable[P, R]:
     """Say a shortage (descriptors, memory, disk) as one: whoever asks again later gets the truth, never a guess."""
 
     @wraps(act)
@@ -105,7 +105,7 @@ class LocalRuns:
         self._watcher = threading.Thread(target=self._watch, name="runs", daemon=True)
         self._watcher.start()
 
-    @_in_words
+    @_translate_os_errors
     def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
         request = {
             "run": order.run,
@@ -132,7 +132,7 @@ class LocalRuns:
         what = "The process that starts runs dies as soon as it is started."
         raise UnavailableError(what, advice="Check memory and process limits (ulimit -u), then start the hive again.")
 
-    @_in_words
+    @_translate_os_errors
     def look(self, run: str, known: Claim | None = None) -> Look:
         directory = f"{self._root}/{run}"
         claim = self._claims.get(run)
@@ -154,7 +154,7 @@ class LocalRuns:
             return Ended(claim, ending)
         return Gone(claim, self._find_leftovers(run))
 
-    @_in_words
+    @_translate_os_errors
     def stop(self, run: str, *, hard: bool = False) -> None:
         look = self.look(run)
         if isinstance(look, Alive) and not hard and _touch(f"{self._root}/{run}/kill"):
@@ -167,17 +167,17 @@ class LocalRuns:
                 _send(look.claim.pid, signal.SIGKILL)
             _send(look.claim.pid, signal.SIGCONT)
 
-    @_in_words
+    @_translate_os_errors
     def forbid(self, run: str) -> None:
         wrapper.write_claim(f"{self._root}/{run}", json.loads(_FORBIDDEN))
 
-    @_in_words
+    @_translate_os_errors
     def kill_leftovers(self, pids: tuple[int, ...]) -> None:
         for pid in pids:
             wrapper.kill_tree(pid)
             _send(pid, signal.SIGKILL)
 
-    @_in_words
+    @_translate_os_errors
     def read_output(self, run: str, tail_bytes: int = 65536) -> str:
         return _read(f"{self._root}/{run}/output", tail_bytes=tail_bytes) or ""
 
@@ -301,7 +301,7 @@ class LocalRuns:
         return tuple(found)
 
 
-@_in_words
+@_translate_os_errors
 def open_output(root: Path, run: str) -> BinaryIO | None:
     """Open what a run has said, to be read from anywhere; None when there is nothing, or something that is no file."""
     try:

@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> NoReturn:
         os.chdir(directory)
         _restrict(places)
     except OSError as error:
-        _end(CANNOT, f"The walls (Landlock) could not be put up, so nothing was started: {error}.")
+        _end(CANNOT, f"Landlock could not be applied, so nothing was started: {error}.")
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # this interpreter ignores them, and who we become would too
         signal.signal(number, signal.SIG_DFL)
     command = arguments[split + 1 :]

@@ -137,12 +137,12 @@ def _hear(descriptor: int, patience_ms: int, until: bytes | None = None) -> byte
 def _judge(report: dict[str, object], world: World, *, is_alone: bool) -> str:
     """Tell the first thing that should not have been possible, or that should have been and was not."""
     if report["room"] is not True or report["shell"] is not True:
-        return "a program inside could not write in its own room, or start a shell"
+        return "a program inside could not write in its own sandbox, or start a shell"
     for attempt, what in _FORBIDDEN.items():
         if report[attempt]:
             return f"a program inside could {what}"
     if any(secret.with_name("planted").exists() for secret in world.secrets):
-        return "a program inside could write outside of its room"
+        return "a program inside could write outside of its sandbox"
     if report["seen"] != ([] if is_alone else ["cmdline"]):
         return "a program inside could look into a process outside"
     return ""

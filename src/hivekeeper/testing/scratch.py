@@ -54,9 +54,9 @@ def find_walls(root: Path) -> Walls:
 def describe_walls(walls: Walls) -> str:
     """Say which walls these are, and why there are no better ones."""
     if walls.level is Level.LIMITS:
-        return f"No walls around workers, only limits: {walls.why}."
+        return f"Workers are not isolated, only limited: {walls.why}."
     why = f"; {walls.why}" if walls.why else ""
-    return f"Every worker is behind walls: {walls.level} ({walls.level.builder}{why})."
+    return f"Every worker is in a sandbox: {walls.level} ({walls.level.builder}{why})."
 
 
 def start_hive(directory: Path, *arguments: str, out: TextIO | None = None) -> "subprocess.Popen[bytes]":

@@ -35,7 +35,7 @@ def _get_only(convoys: Sequence[ConvoyRow]) -> ConvoyRow:
     if not convoys:
         raise InputError("There is no convoy.", advice="One comes with a plan: hive run PLAN.yaml")
     names = ", ".join(convoy.name for convoy in convoys)
-    raise InputError(f"There are {len(convoys)} convoys.", advice=f"Say which: {names}")
+    raise InputError(f"There are {len(convoys)} convoys.", advice=f"Name one: {names}")
 
 
 def show_ledger(connection: Connection, convoy: ConvoyRow) -> dict[str, Any]:

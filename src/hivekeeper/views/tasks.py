@@ -29,7 +29,7 @@ def get_task(connection: Connection, name: str) -> TaskRow:
         return matches[0]
     if matches:
         known = ", ".join(task.key for task in matches)
-        raise InputError(f"There are {len(matches)} tasks called '{name}'.", advice=f"Say which: {known}")
+        raise InputError(f"There are {len(matches)} tasks called '{name}'.", advice=f"Name one: {known}")
     keys = [t.key for c in queries.list_convoys(connection) for t in queries.list_tasks_of_convoy(connection, c.name)]
     hint = find_nearest(name, [key if slash else key.partition("/")[2] for key in keys])
     advice = f"Did you mean '{hint}'?" if hint else "Type: hive convoy ls"

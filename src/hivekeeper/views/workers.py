@@ -155,7 +155,7 @@ def _get_only(name: str, found: Sequence[AttemptRow]) -> AttemptRow:
     # The number of a worker of one convoy may be that of another convoy's, or a task's id; a key is no one else's.
     if len(found) > 1:
         known = ", ".join(f"{attempt.task} (worker {attempt.worker})" for attempt in found)
-        raise InputError(f"'{name}' may mean {len(found)} workers.", advice=f"Say which by its task: {known}")
+        raise InputError(f"'{name}' may mean {len(found)} workers.", advice=f"Name its task: {known}")
     return found[0]
 
 
