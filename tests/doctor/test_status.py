@@ -51,7 +51,7 @@ def test_what_was_not_pushed_is_told_once_with_where_it_is_and_a_command_that_pu
     stage.submit(*tasks, repos=(replace(repository.spec(), backup=str(backup)),))
     stage.finish()
     (need,) = _needs(stage.root, "was not pushed")
-    assert need["what"].startswith(f"What 2 attempts made was not pushed to {backup}: the command ended with exit code")
+    assert need["what"].startswith(f"What 2 attempts made was not pushed to {backup}: exit code ")
     assert f"It is kept in {stage.hive.places.mirror('app')}: work/A (attempt 1), work/B (attempt 1)." in need["what"]
     subprocess.run(("git", "init", "--quiet", "--bare", str(backup)), check=True)
     subprocess.run(("sh", "-c", need["type"]), check=True, capture_output=True)

@@ -38,7 +38,7 @@ def _kill_keeper(shell: Shell) -> None:
 
 
 def test_those_at_work_are_listed_with_what_they_do_and_how_long_they_are_silent(shell: Shell) -> None:
-    assert "Nobody is at work." in shell.hive("worker", "ls")
+    assert "No workers are running." in shell.hive("worker", "ls")
     _begin(shell)
     shell.wait(lambda: _workers(shell)[0]["output_bytes"] > 6)
     first, second = _workers(shell)

@@ -170,7 +170,7 @@ def print_convoy(view: Mapping[str, Any]) -> None:
 def print_workers(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print who is at work."""
     if not rows:
-        console().print("Nobody is at work.")
+        console().print("No workers are running.")
         return
     shown = [
         {

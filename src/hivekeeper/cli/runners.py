@@ -139,7 +139,7 @@ def runner_resume(name: str, reason: Reason = "") -> None:
     hive.settings.check_runner(name)
     with hive.ledger.write(me()) as tx:
         lifted = commands.lift_hold(tx, "runner", name, why=reason or "a person says it works")
-    typer.echo(f"{name} goes on." if lifted else f"Nothing holds {name} up.")
+    typer.echo(f"{name} goes on." if lifted else f"{name} is not on hold.")
 
 
 @runner_app.command("trust")

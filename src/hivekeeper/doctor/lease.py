@@ -10,7 +10,7 @@ def check_lease(facts: Facts, abandoned_after_s: float) -> Iterator[Finding]:
     """Tell who holds the lease, since when, and how fresh its last sign of life is."""
     lease, records = facts.records.lease, facts.records
     if lease is None:
-        yield Finding(Check.LEASE, Level.OK, "nobody has ever kept this hive")
+        yield Finding(Check.LEASE, Level.OK, "no keeper has run yet")
         return
     if lease.epoch != records.head.epoch:
         what = f"The lease is of epoch {lease.epoch}, and the head of epoch {records.head.epoch}."

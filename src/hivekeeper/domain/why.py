@@ -90,7 +90,7 @@ def _explain_queue(entry: MergeRow, repo: RepoRow | None) -> str | None:
 
 def _explain_in_progress(facts: Facts) -> str:
     task, attempt = facts.task, facts.attempt
-    nobody = "" if facts.keeper_is_alive else " The keeper is not running, so nothing follows. Type: hive up"
+    nobody = "" if facts.keeper_is_alive else " The keeper is not running, so results are not processed. Type: hive up"
     if facts.merge is not None:
         if stands_still := _explain_queue(facts.merge, facts.repo):
             return f"{task.id} is finished by its worker, and {stands_still}{nobody}"

@@ -27,7 +27,7 @@ class WorkerState(StrEnum):
     STALLED = "stalled"
     ZOMBIE = "zombie"
     ENDING = "being ended"
-    KEEPING = "being kept"
+    KEEPING = "saving work"
     JUDGING = "checking the result"
     QUEUED = "in the merge queue"
     VERIFYING = "in the merge queue: verifying"

@@ -122,7 +122,7 @@ class Keeper:
             refuse_secrets(new.settings, new.places)
             refuse_weak_walls(new, self.runs.boot_id)
         except (HiveError, OSError) as error:
-            self.problems["hive.toml"] = f"{error} Until then the settings of before go on."
+            self.problems["hive.toml"] = f"{error} The old settings stay in use."
             log.warning("hive.toml: %s", error)
             return False
         if new.settings == self.hive.settings:

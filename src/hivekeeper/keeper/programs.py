@@ -54,7 +54,7 @@ def refuse_weak_walls(hive: Hive, boot_id: str) -> None:
     required = Level(hive.settings.require) if hive.settings.require else Level.LIMITS
     if required is not Level.LIMITS and (walls := find_hive_walls(hive, boot_id)).level.rank < required.rank:
         what = f"This hive requires {required} for its workers, and this machine has {walls.level}: {walls.why}."
-        raise UnavailableError(what, advice="Mend that, or lower `require` in [sandbox] of hive.toml.")
+        raise UnavailableError(what, advice="Fix that, or lower `require` in [sandbox] of hive.toml.")
 
 
 def refuse_missing(hive: Hive, tasks: Iterable[tuple[str, tuple[str, ...]]]) -> None:
