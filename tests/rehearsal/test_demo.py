@@ -31,7 +31,7 @@ def play_story(tmp_path: Path, _capfd: pytest.CaptureFixture[str]) -> None:
     assert "26 tasks: nothing lost, nothing done twice" in said
     assert "one keeper killed" in said
     assert "*** kill -9 " in said
-    for ending in ("ended with exit code 1", "longer than its silence limit", "exit code 0 but changed nothing"):
+    for ending in ("exit code 1", "longer than its silence limit", "exit code 0 but changed nothing"):
         assert ending in said
     assert "Every worker is in a sandbox: " in said or "Workers are not isolated, only limited: " in said
     assert len((tmp_path / "kept" / "signs" / "marks").read_text().splitlines()) >= 15 + 9

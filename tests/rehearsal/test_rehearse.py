@@ -233,7 +233,7 @@ def test_a_person_is_told_what_is_done_and_how_it_went(desk: Desk) -> None:
     assert "Nothing of yours is touched, and its commands are not run." in said
     assert "convoy shop is complete" in said, "the keeper's own lines"
     assert "5 tasks, 5 attempts" in said
-    assert "Faults: none. Keepers killed: 0. Walls: " in said
+    assert "Faults: none. Keepers killed: 0. Isolation: " in said
     assert "Agents ended: 5 by exit." in said
     assert "0 violations, processes left: 0, sandboxes left: 0." in said
     assert f"Everything is kept in {desk.root / 'kept'}." in said

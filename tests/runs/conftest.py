@@ -106,8 +106,14 @@ def list_nurseries(parent: int) -> list[int]:
 def find_nursery(parent: int | None = None) -> int:
     """Find the one process that forks wrappers for a process, this one unless told."""
     # For a moment after its start a process has no command line yet.
-    poll_until(lambda: len(list_nurseries(parent or os.getpid())) == 1, "one nursery", 3.0)
-    return list_nurseries(parent or os.getpid())[0]
+    found: list[int] = []
+
+    def is_one() -> bool:
+        found[:] = list_nurseries(parent or os.getpid())
+        return len(found) == 1
+
+    poll_until(is_one, "one nursery", 3.0)
+    return found[0]
 
 
 def list_descriptors(pid: int | None = None) -> list[int]:
