@@ -236,4 +236,6 @@ def test_nothing_outlives_the_outermost_process(cell: Prison) -> None:
 
 
 def test_a_home_that_is_hidden_has_nothing_in_it(cell: Prison) -> None:
-    assert json.loads(cell.attempt("import json, os; print(json.dumps(os.listdir('/home')))")) == []
+    seen = set(json.loads(cell.attempt("import json, os; print(json.dumps(os.listdir('/home')))")))
+    on_the_way = {Path(sys.prefix).parts[2]} if Path(sys.prefix).is_relative_to("/home") else set()
+    assert seen <= on_the_way, "nothing but the way to the toolchain"
