@@ -86,7 +86,7 @@ def _land(places: Places, mirror: Mirror, change: str) -> tuple[float, float]:
     started = time.perf_counter()
     head = mirror.find_commit(orders.integration_ref("main"))
     wanted = Change(change, None, "one\n", "A <a@localhost>", "@1700000000 +0000")
-    made = make_candidate(mirror, str(head), wanted, lambda _: None)
+    made = make_candidate(mirror, str(head), wanted)
     took = time.perf_counter() - started
     assert isinstance(made, Candidate)
     again = _check_out(places, mirror, made.commit)

@@ -58,7 +58,7 @@ def commit_bad_tree(repository: Repository, entry: str) -> str:
 def make_on_main(repository: Repository, commit: str) -> Made:
     mirror = Mirror(repository.path / ".git")
     change = Change(commit, None, "change\n", "", "@1700000000 +0000")
-    return make_candidate(mirror, repository.git("rev-parse", "main"), change, lambda _hunk: None)
+    return make_candidate(mirror, repository.git("rev-parse", "main"), change)
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ def _of_merge(entry: MergeRow, task: TaskRow, attempt: AttemptRow, made: str) ->
         ("verify", partial(merges.begin_verifying, entry=candidate),
          _pick(done=(queued or verifying) and wanted, refused=not (queued or verifying))),
         ("begin landing", step(merges.begin_landing), _pick(done=verifying and wanted, refused=not verifying)),
-        ("land", step(partial(merges.note_landed, task=task, learned={"hunk": made})),
+        ("land", step(partial(merges.note_landed, task=task)),
          _pick(done=landing, refused=made_one and not landing)),
         ("requeue", partial(merges.requeue, entry=entry, why="moved"),
          _pick(done=verifying or landing, refused=not (verifying or landing))),

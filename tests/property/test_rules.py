@@ -7,19 +7,17 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hivekeeper.domain.rules import Sides, has_markers, hash_hunk, learn_hunks, list_lost_lines, settle_file
+from hivekeeper.domain.rules import Sides, has_markers, list_lost_lines, settle_file
 from tests.property.budget import PATIENCE, tries
 from tests.unit.test_rules import make_conflict
 
 pytestmark = PATIENCE
-
-Memory = Callable[[str], str | None]
 
 DEFINITIONS = [f"def {name}():\n    return {value}" for name in "fghijk" for value in (1, 2)]
 STATEMENTS = [
@@ -146,7 +144,7 @@ def test_what_rules_settle_loses_nothing_and_passes_the_gate() -> None:
     @tries(300)
     def settle(conflict: tuple[Sides, str]) -> None:
         sides, conflicted = conflict
-        settled = settle_file(sides, conflicted, lambda _: None)
+        settled = settle_file(sides, conflicted)
         seen.update(settled.by if settled else ["refused"])
         if settled is None:
             return
@@ -162,70 +160,17 @@ def test_what_rules_settle_loses_nothing_and_passes_the_gate() -> None:
     assert {"same", "one-sided", "set-like", "import-union", "definitions", "refused"} == seen.keys(), seen
 
 
-@st.composite
-def resolutions(draw: st.DrawFn, conflicted: str) -> str:
-    """The conflicted text as a person would leave it: something in the place of each conflict."""
-    pieces = re.split(r"(?ms)^<<<<<<< .*?^>>>>>>> .*?\n", conflicted)
-    end = "\r\n" if "\r\n" in conflicted else "\n"
-    made = [pieces[0]]
-    for piece in pieces[1:]:
-        made += (line + end for line in draw(st.lists(st.sampled_from(["new", "a", "", "- c", "1"]), max_size=3)))
-        made.append(piece)
-    return "".join(made)
-
-
-def test_what_was_learnt_settles_the_same_conflict_in_the_same_way() -> None:
-    seen: Counter[str] = Counter()
-
-    @given(conflict=conflicts(), data=st.data())
-    @tries(150)
-    def learn(conflict: tuple[Sides, str], data: st.DataObject) -> None:
-        sides, conflicted = conflict
-        result = data.draw(resolutions(conflicted))
-        learnt = learn_hunks(sides.path, conflicted, result)
-        settled = settle_file(sides, conflicted, learnt.get)
-        if settled is None or set(settled.by) != {"memory"}:
-            seen["not learnt" if not learnt else "refused"] += 1
-            return
-        seen["remembered"] += 1
-        # Whether the last line ends is merged from the sides, never learnt.
-        assert settled.text.rstrip("\r\n") == result.rstrip("\r\n")
-        assert abs(len(settled.text) - len(result)) <= len("\r\n")
-        assert not has_markers(settled.text)
-
-    learn()
-    assert seen["remembered"] > 75, seen
-
-
-@given(conflict=conflicts(), data=st.data())
-@tries(100)
-def test_what_is_remembered_is_used_whole_and_never_spoils_a_file(
-    conflict: tuple[Sides, str], data: st.DataObject
-) -> None:
-    sides, conflicted = conflict
-    lines = st.sampled_from(["new\n", "a\n", ">>>>>>> them\n", "def f(): ...\n", "[\n", "no end"])
-    known = data.draw(st.lists(lines, max_size=2).map("".join))
-    settled = settle_file(sides, conflicted, lambda _: known)
-    if settled is not None:
-        assert set(settled.by) == {"memory"}
-        assert not has_markers(settled.text)
-        versions = [sides.base or "", sides.ours or "", sides.theirs or ""]
-        assert parses(sides.path, settled.text) or not all(parses(sides.path, version) for version in versions)
-
-
 MARKERS = ["<<<<<<< a", "||||||| b", "=======", ">>>>>>> c", "<<<<<<<", "a", "b", "", "\r", "\udcff"]
 TEXTS = st.lists(st.sampled_from(MARKERS), max_size=12).map("\n".join) | st.text(max_size=30)
 
 
-@given(path=st.sampled_from(sorted(KINDS)), texts=st.tuples(TEXTS, TEXTS, TEXTS, TEXTS), known=st.none() | TEXTS)
+@given(path=st.sampled_from(sorted(KINDS)), texts=st.tuples(TEXTS, TEXTS, TEXTS, TEXTS))
 @tries(300)
-def test_no_text_whatever_does_harm(path: str, texts: tuple[str, str, str, str], known: str | None) -> None:
+def test_no_text_whatever_does_harm(path: str, texts: tuple[str, str, str, str]) -> None:
     *versions, conflicted = texts
     sides = Sides(path, *versions)
-    settled = settle_file(sides, conflicted, lambda _: known)
+    settled = settle_file(sides, conflicted)
     if settled is not None:
         assert not has_markers(settled.text)
         assert not any(map(has_markers, versions))
-    assert isinstance(learn_hunks(path, conflicted, versions[0]), Mapping)
     assert list_lost_lines(sides, versions[1] + "\n" + versions[2]) == []
-    assert hash_hunk(path, *versions) == hash_hunk("x/" + path, *versions)

@@ -92,7 +92,7 @@ def bring_merge(world: World, key: str, state: str) -> None:
     with world.keep() as tx:
         entry, task, attempt = world.merge(key), world.task(key), world.attempt(key)
         if state == "LANDED":
-            merges.note_landed(tx, entry, task, at=tx.now, learned={"hunk": "text"})
+            merges.note_landed(tx, entry, task, at=tx.now)
         elif state == "REJECTED":
             merges.reject(tx, entry, task, attempt, why="conflict", body={})
         elif state == "WITHDRAWN":

@@ -108,7 +108,7 @@ def _begin_verifying(world: World, key: str) -> Deed:
 
 def _note_landed(world: World, key: str) -> Deed:
     entry, task = world.merge(key), world.task(key)
-    return lambda tx: merges.note_landed(tx, entry, task, at=AT, learned={})
+    return lambda tx: merges.note_landed(tx, entry, task, at=AT)
 
 
 def _reject(world: World, key: str) -> Deed:

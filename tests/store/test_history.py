@@ -75,7 +75,7 @@ def put_by(world: World) -> int:
 def without_archived(tables: Dump) -> Dump:
     """Leave of all tables what was not archived: written anew here, from whole tables."""
     living = {row[0] for row in tables["convoy"] if "ARCHIVED" not in row}
-    kept = {name: rows for name, rows in tables.items() if name in ("lease", "repo", "resolution", "hold", "budget")}
+    kept = {name: rows for name, rows in tables.items() if name in ("lease", "repo", "hold", "budget")}
     for name in OF_CONVOYS:
         kept[name] = [row for row in tables[name] if row[0].partition("/")[0] in living]
     kept["run"] = [
@@ -418,7 +418,7 @@ def test_adding_an_archived_convoy_leaves_repositories_as_they_were(world: World
         merges.begin_verifying(tx, replace(world.merge(key), round=1, base="1" * 40, candidate="2" * 40, tree="3" * 40))
     with world.keep() as tx:
         merges.begin_landing(tx, world.merge(key), at=tx.now)
-        merges.note_landed(tx, world.merge(key), world.task(key), at=tx.now, learned={})
+        merges.note_landed(tx, world.merge(key), world.task(key), at=tx.now)
     assert world.settle(convoy)
     with world.ask() as tx:
         convoys.archive_convoy(tx, world.convoy(convoy))

@@ -349,7 +349,7 @@ def test_a_landing_that_is_noted_late_does_not_take_the_integration_branch_back(
     for key in ("c/t", "more/u"):
         bring_entry(world, key, "LANDING")
     with world.keep() as tx:
-        merges.note_landed(tx, world.merge("more/u"), world.task("more/u"), at=tx.now, learned={}, head="e" * 40)
-        merges.note_landed(tx, world.merge("c/t"), world.task("c/t"), at=tx.now, learned={}, head="e" * 40)
+        merges.note_landed(tx, world.merge("more/u"), world.task("more/u"), at=tx.now, head="e" * 40)
+        merges.note_landed(tx, world.merge("c/t"), world.task("c/t"), at=tx.now, head="e" * 40)
     assert world.repo().integration == "e" * 40
     assert world.task("c/t").commit_id == "c" * 40

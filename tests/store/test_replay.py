@@ -233,8 +233,7 @@ class Histories(RuleBasedStateMachine):
         entry, task, attempt = found
         with self.world.keep() as tx:
             if entry.state is MergeState.LANDING and how == "land":
-                learned = {f"hunk {pick % 3}": f"settled {pick}"}
-                merges.note_landed(tx, entry, task, at=tx.now, learned=learned)
+                merges.note_landed(tx, entry, task, at=tx.now)
             elif entry.state is not MergeState.LANDING and task.state is TaskState.CANCELLING:
                 merges.withdraw(tx, entry, why=task.reason)
                 attempts.cancel_attempt(tx, task, attempt)

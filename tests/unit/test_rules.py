@@ -2,22 +2,12 @@
 
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 
 import pytest
 
-from hivekeeper.domain.rules import (
-    MAX_CHARACTERS,
-    Settled,
-    Sides,
-    has_markers,
-    hash_hunk,
-    learn_hunks,
-    list_lost_lines,
-    settle_file,
-)
+from hivekeeper.domain.rules import MAX_CHARACTERS, Settled, Sides, has_markers, list_lost_lines, settle_file
 from tests.git import git
 
 
@@ -34,17 +24,11 @@ def make_conflict(base: str, ours: str, theirs: str) -> str:
     return merged.stdout.decode(errors="surrogateescape")
 
 
-def forget(_key: str) -> None:
-    """Remember nothing."""
-
-
-def settle(
-    path: str, base: str, ours: str, theirs: str, remembered: Callable[[str], str | None] = forget
-) -> Settled | None:
+def settle(path: str, base: str, ours: str, theirs: str) -> Settled | None:
     """Settle what git makes of three versions."""
     conflicted = make_conflict(base, ours, theirs)
     assert has_markers(conflicted), "git settled it"
-    return settle_file(Sides(path, base, ours, theirs), conflicted, remembered)
+    return settle_file(Sides(path, base, ours, theirs), conflicted)
 
 
 def test_what_both_sides_say_in_different_blank_space_is_said_once() -> None:
@@ -154,10 +138,7 @@ def test_definitions_are_not_put_between_a_decorator_and_its_function() -> None:
     head = "@cached\n"
     assert settle("a.py", head + MAIN, head + ONE[8:] + head + MAIN, head + ONE[8:].replace("one", "two")) is None
     conflicted = "@cached\n<<<<<<< a\nx = 1\n||||||| b\n=======\ny = 1\n>>>>>>> c\n" + MAIN
-    assert (
-        settle_file(Sides("a.py", head + MAIN, f"{head}x = 1\n{MAIN}", f"{head}y = 1\n{MAIN}"), conflicted, forget)
-        is None
-    )
+    assert settle_file(Sides("a.py", head + MAIN, f"{head}x = 1\n{MAIN}", f"{head}y = 1\n{MAIN}"), conflicted) is None
 
 
 def test_definitions_whose_last_lines_follow_the_conflict_are_left_alone() -> None:
@@ -166,7 +147,7 @@ def test_definitions_whose_last_lines_follow_the_conflict_are_left_alone() -> No
     conflicted = (
         f"<<<<<<< a\ndef p():\n    y = p\n||||||| b\n=======\ndef q():\n    y = q\n>>>>>>> c\n    return x\n\n\n{base}"
     )
-    assert settle_file(Sides("a.py", base, ours, theirs), conflicted, forget) is None
+    assert settle_file(Sides("a.py", base, ours, theirs), conflicted) is None
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -175,9 +156,9 @@ def test_definitions_next_to_another_conflict_are_left_alone(*, swapped: bool) -
     hunks = [f"<<<<<<< a\n{ours}\n||||||| b\n=======\n{theirs}\n>>>>>>> c\n" for ours, theirs in lines]
     first, last = reversed(hunks) if swapped else hunks
     near = Sides("a.py", "\n", "a = 1\n\nc=1\n", "b = 1\n\nc = 1\n")
-    assert settle_file(near, first + "\n" + last, forget) is None
+    assert settle_file(near, first + "\n" + last) is None
     apart = Sides("a.py", "d = 1\n", "a = 1\nd = 1\nc=1\n", "b = 1\nd = 1\nc = 1\n")
-    assert settle_file(apart, first + "d = 1\n" + last, forget) is not None
+    assert settle_file(apart, first + "d = 1\n" + last) is not None
 
 
 def test_definitions_in_the_place_of_something_else_are_left_alone() -> None:
@@ -264,7 +245,7 @@ def test_entries_that_have_to_do_with_one_another_are_left_alone(path: str, base
 
 def test_an_entry_is_not_put_between_another_and_what_is_indented_below_it() -> None:
     sides = Sides("CHANGELOG.md", "  x\n", "- a\n  x\n", "- b\n  x\n")
-    assert settle_file(sides, "<<<<<<< a\n- a\n||||||| b\n=======\n- b\n>>>>>>> c\n  x\n", forget) is None
+    assert settle_file(sides, "<<<<<<< a\n- a\n||||||| b\n=======\n- b\n>>>>>>> c\n  x\n") is None
 
 
 def test_one_conflict_that_no_rule_settles_leaves_the_whole_file() -> None:
@@ -275,54 +256,23 @@ def test_one_conflict_that_no_rule_settles_leaves_the_whole_file() -> None:
     assert settled == Settled("c  c\n" + between + "y  z\n", ("same", "same"))
 
 
-def remember(path: str, base: str, ours: str, theirs: str, result: str) -> Callable[[str], str | None]:
-    """Learn from one result."""
-    learnt = learn_hunks(path, make_conflict(base, ours, theirs), result)
-    assert learnt
-    return learnt.get
-
-
-def test_what_was_learnt_is_remembered_before_any_rule() -> None:
-    known = remember("a.txt", "a\n1\n", "a\n2\n", "a\n3\n", "a\n2 and 3\n")
-    assert settle("b.txt", "z\n1\n", "z\n2\n", "z\n3\n", known) == Settled("z\n2 and 3\n", ("memory",))
-    same = remember("a.txt", "1\n", "2 2\n", "2  2\n", "two\n")
-    assert settle("a.txt", "1\n", "2 2\n", "2  2\n", same) == Settled("two\n", ("memory",))
-
-
-def test_what_is_remembered_ends_its_last_line() -> None:
-    assert settle("a.txt", "1\nx\n", "2\nx\n", "3\nx\n", lambda _: "4") == Settled("4\nx\n", ("memory",))
-    assert settle("a.txt", "1\nx\n", "2\nx\n", "3\nx\n", lambda _: "") == Settled("x\n", ("memory",))
-
-
-def test_what_was_learnt_in_one_line_ending_is_remembered_in_another() -> None:
-    known = remember("a.txt", "a\n1\n", "a\n2\n", "a\n3\n", "a\n4\n")
-    assert settle("a.txt", "a\r\n1\r\n", "a\r\n2\r\n", "a\r\n3\r\n", known) == Settled("a\r\n4\r\n", ("memory",))
-
-
-def test_the_tokens_around_what_is_remembered_are_still_counted() -> None:
-    between = "1\n2\n3\n4\n"
-    base, ours, theirs = ("a==1\n" + between + f"x{end}\n" for end in ("", "y", "z"))
-    known = remember("requirements.txt", "x\n", "xy\n", "xz\n", "w\n")
-    ours, theirs = ours.replace("a==1", "a==2"), theirs.replace("a==1", "a==3")
-    assert settle("requirements.txt", base, ours, theirs, known) is None
-
-
 @pytest.mark.parametrize(
-    ("path", "line", "bad"),
+    ("path", "text", "bad"),
     [
-        ("a.py", "x = {}\n", "x = (\n"),
-        ("a.py", "def a{}(): ...\n", "def a(): ...\ndef a(): ...\n"),
-        ("a.go", "func (t T) a{}()\n", "func (t T) a()\nfunc (t T) a()\n"),
-        ("a.json", "[{}]\n", "[\n"),
-        ("a.toml", "x = {}\n", "x = \n"),
-        ("a.txt", "{}\n", ">>>>>>> them\n"),
+        ("a.py", "x = 2\n", "= x 2\n"),
+        ("a.py", "def a(): ...\ndef b(): a\n", "def a(): ...\ndef a(): b\n"),
+        ("a.go", "func (t T) a()\nfunc (t T) b() a\n", "func (t T) a()\nfunc (t T) a() b\n"),
+        ("a.json", "[2]\n", "]2[\n"),
+        ("a.toml", "x = 2\n", "= x 2\n"),
+        ("a.txt", "them >>>>>>>\n", ">>>>>>> them\n"),
     ],
     ids=["Python", "a definition twice", "in another language", "JSON", "TOML", "a marker"],
 )
-def test_a_memory_that_does_not_fit_is_refused(path: str, line: str, bad: str) -> None:
-    base, ours, theirs = (line.format(number) for number in (1, 2, 3))
-    assert settle(path, base, ours, theirs, lambda _: theirs) == Settled(theirs, ("memory",))
-    assert settle(path, base, ours, theirs, lambda _: bad) is None
+def test_a_result_that_does_not_read_as_the_versions_do_is_refused(path: str, text: str, bad: str) -> None:
+    base = {"a.json": "[]\n"}.get(path, "")
+    sides = Sides(path, base, text, text + "\n")
+    for result, expected in ((text, Settled(text, ("same",))), (bad, None)):
+        assert settle_file(sides, f"<<<<<<< a\n{result}||||||| b\n{base}=======\n{result}\n>>>>>>> c\n") == expected
 
 
 def test_what_did_not_parse_before_need_not_parse_now() -> None:
@@ -333,9 +283,9 @@ def test_what_did_not_parse_before_need_not_parse_now() -> None:
 def test_what_a_side_added_elsewhere_must_not_be_missing() -> None:
     sides = Sides("a.txt", "a\n", "b\nmine\n", "b \n")
     hunk = "<<<<<<< a\nb\n||||||| b\na\n=======\nb \n>>>>>>> c\n"
-    assert settle_file(sides, hunk + "mine\n", forget) is not None
-    assert settle_file(sides, hunk, forget) is None
-    assert settle_file(sides, hunk + "mine\nmine\n", forget) is None
+    assert settle_file(sides, hunk + "mine\n") is not None
+    assert settle_file(sides, hunk) is None
+    assert settle_file(sides, hunk + "mine\nmine\n") is None
 
 
 def test_one_definition_that_both_sides_add_in_different_places_is_refused() -> None:
@@ -343,8 +293,8 @@ def test_one_definition_that_both_sides_add_in_different_places_is_refused() -> 
     ours, theirs = ONE + base.replace("a = 1", "a  = 2"), base.replace("a = 1", "a = 2") + ONE
     conflicted = make_conflict(base, ours, theirs)
     assert conflicted.count("def one") == 2
-    assert settle_file(Sides("a.py", base, ours, theirs), conflicted, forget) is None
-    assert settle_file(Sides("a.txt", base, ours, theirs), conflicted, forget) is None
+    assert settle_file(Sides("a.py", base, ours, theirs), conflicted) is None
+    assert settle_file(Sides("a.txt", base, ours, theirs), conflicted) is None
 
 
 def test_code_that_python_warns_of_is_code() -> None:
@@ -359,7 +309,7 @@ def test_code_that_python_cannot_read_is_refused_and_does_no_harm(deep: str) -> 
 
 def test_code_with_null_bytes_is_refused_and_does_no_harm() -> None:
     conflicted = "<<<<<<< a\nx = 1\n||||||| b\n=======\ny = '\0'\n>>>>>>> c\n"
-    assert settle_file(Sides("a.py", "", "x = 1\n", "y = '\0'\n"), conflicted, forget) is None
+    assert settle_file(Sides("a.py", "", "x = 1\n", "y = '\0'\n"), conflicted) is None
 
 
 @pytest.mark.parametrize("deep", ["[" * 99_999 + "\n", "9" * 9_999 + "\n", '"\udcff"\n'])
@@ -391,14 +341,15 @@ def test_a_line_of_equal_signs_is_prose_unless_it_is_part_of_the_conflict() -> N
 def test_a_file_that_a_side_deleted_is_refused(missing: str) -> None:
     versions: dict[str, str | None] = {"base": "a\n", "ours": "b\n", "theirs": "b \n"}
     conflicted = "<<<<<<< a\nb\n||||||| b\na\n=======\nb \n>>>>>>> c\n"
-    assert settle_file(Sides("a.txt", **versions), conflicted, forget) is not None
-    assert settle_file(Sides("a.txt", **versions | {missing: None}), conflicted, forget) is None
+    assert settle_file(Sides("a.txt", **versions), conflicted) is not None
+    assert settle_file(Sides("a.txt", **versions | {missing: None}), conflicted) is None
 
 
 def test_a_file_that_both_sides_added_is_settled_like_any_other() -> None:
     conflicted = make_conflict("", "[1]\n", "[ 1 ]\n")
-    assert settle_file(Sides("a.json", None, "[1]\n", "[ 1 ]\n"), conflicted, forget) == Settled("[1]\n", ("same",))
-    assert settle_file(Sides("a.json", None, "[1]\n", "[ 1 ]\n"), conflicted, lambda _: "[\n") is None
+    assert settle_file(Sides("a.json", None, "[1]\n", "[ 1 ]\n"), conflicted) == Settled("[1]\n", ("same",))
+    swapped = conflicted.replace("[1]", "]1[").replace("[ 1 ]", "] 1 [")
+    assert settle_file(Sides("a.json", None, "[1]\n", "[ 1 ]\n"), swapped) is None
 
 
 @pytest.mark.parametrize(
@@ -409,8 +360,7 @@ def test_a_file_that_both_sides_added_is_settled_like_any_other() -> None:
     ],
 )  # fmt: skip
 def test_markers_that_are_not_in_order_are_refused(conflicted: str) -> None:
-    assert settle_file(Sides("a.txt", "a\n", "b\n", "b \n"), conflicted, forget) is None
-    assert learn_hunks("a.txt", conflicted, "b\n") == {}
+    assert settle_file(Sides("a.txt", "a\n", "b\n", "b \n"), conflicted) is None
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -453,8 +403,6 @@ def test_a_file_too_large_is_refused_at_once() -> None:
 
     assert settle_after(MAX_CHARACTERS // 4 - 100) is not None
     assert settle_after(MAX_CHARACTERS // 4) is None
-    text = "x" * (MAX_CHARACTERS // 2) + "\n"
-    assert learn_hunks("a.txt", text + make_conflict("a\n", "b\n", "c\n"), text) == {}
 
 
 def test_many_lines_and_many_conflicts_take_time_in_proportion() -> None:
@@ -464,9 +412,8 @@ def test_many_lines_and_many_conflicts_take_time_in_proportion() -> None:
         ]
         conflicted = make_conflict(*versions)
         began = process_time()
-        settled = settle_file(Sides("a.txt", *versions), conflicted, forget)
+        settled = settle_file(Sides("a.txt", *versions), conflicted)
         assert settled == Settled(versions[1], ("same",) * count)
-        assert len(learn_hunks("a.txt", conflicted, versions[1])) == count
         assert list_lost_lines(Sides("a.txt", *versions), settled.text) == []
         return process_time() - began
 
@@ -488,68 +435,8 @@ def test_what_git_leaves_in_a_tree_is_settled_as_well(tmp_path: Path) -> None:
     assert merged.returncode == 1, "there is a conflict"
     tree = merged.stdout.split("\n")[0]
     conflicted = f"{git(tmp_path, 'show', f'{tree}:a.py')}\n"
-    settled = settle_file(Sides("a.py", **texts), conflicted, forget)
+    settled = settle_file(Sides("a.py", **texts), conflicted)
     assert settled == Settled(ONE + TWO + MAIN, ("definitions",))
-
-
-def test_a_conflict_is_known_by_its_sides_its_base_and_its_language() -> None:
-    key = hash_hunk("x/a.py", "1\n", "2\n", "3\n")
-    assert key == hash_hunk("b.PY", "1  \n", "2\r\n", "3\n")
-    others = [("a.js", "1\n", "2\n", "3\n"), ("a.py", "1\n", "3\n", "2\n"), ("a.py", "0\n", "2\n", "3\n")]
-    assert len({key, *(hash_hunk(*other) for other in others), hash_hunk("a.py", "1\n", " 2\n", "3\n")}) == 5
-    assert hash_hunk("a.py", "\udcff", "", "")
-
-
-BETWEEN = "1\n2\n3\n4\n"
-
-
-def make_two_conflicts() -> str:
-    """Have git leave a conflict on either side of four lines."""
-    conflicted = make_conflict(*(f"k\n{first}\n{BETWEEN}{last}\nz\n" for first, last in ("ap", "bq", "cr")))
-    assert conflicted.count("<<<<<<< ") == 2
-    return conflicted
-
-
-@pytest.mark.parametrize(("first", "last"), [("x\n", "\ny\n"), ("", ""), ("", "1\n2\n3\n"), ("a\n", "p\nq\nz\n")])
-def test_what_stands_in_the_place_of_each_conflict_is_learnt(first: str, last: str) -> None:
-    learnt = learn_hunks("a.txt", make_two_conflicts(), f"k\n{first}{BETWEEN}{last}z\n")
-    assert list(learnt.items()) == [
-        (hash_hunk("a.txt", "a\n", "b\n", "c\n"), first),
-        (hash_hunk("a.txt", "p\n", "q\n", "r\n"), last),
-    ]
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        f"k\nx\n{BETWEEN}y\n",
-        f"x\n{BETWEEN}y\nz\n",
-        f"k\n{BETWEEN}{BETWEEN}z\n",
-        f"k\nx\n{BETWEEN}>>>>>>> b\nz\n",
-        "k\nx\n1\n2\nx\n3\n4\ny\nz\n",
-        f"k\nx{BETWEEN}y\nz\n",
-        "",
-    ],
-    ids=["no end", "no beginning", "two ways to read it", "a marker", "more was changed", "no whole line", "nothing"],
-)
-def test_nothing_is_learnt_where_it_is_not_certain(result: str) -> None:
-    assert learn_hunks("a.txt", make_two_conflicts(), result) == {}
-
-
-def test_nothing_is_learnt_where_one_line_stands_for_two() -> None:
-    assert learn_hunks("a.txt", "k\n<<<<<<< a\nb\n||||||| b\na\n=======\nc\n>>>>>>> c\nk\n", "k\n") == {}
-
-
-def test_whether_the_last_line_ends_is_not_learnt() -> None:
-    conflicted = make_conflict("a", "b", "c")
-    assert learn_hunks("a.txt", conflicted, "x") == learn_hunks("a.txt", conflicted, "x\n") != {}
-
-
-def test_one_conflict_settled_in_two_ways_is_not_learnt() -> None:
-    versions = [f"{text}\n{BETWEEN}{text}\n{BETWEEN}" for text in "abc"]
-    conflicted = make_conflict(*versions)
-    assert learn_hunks("a.txt", conflicted, f"x\n{BETWEEN}y\n{BETWEEN}") == {}
-    assert list(learn_hunks("a.txt", conflicted, f"x\n{BETWEEN}x\n{BETWEEN}").values()) == ["x\n"]
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,12 @@ def note_resolved(tx: Transaction, entry: MergeRow, commit: str, tier: str, lost
     tx.record(e.MergeResolved(entry.task, entry.attempt, commit, tier, list(lost)))
 
 
-def note_landed(  # noqa: PLR0913 - what is known of a landing
+def note_landed(
     tx: Transaction,
     entry: MergeRow,
     task: TaskRow,
     *,
     at: str,
-    learned: dict[str, str],
     head: str | None = None,
     holder: str | None = None,
 ) -> None:
@@ -67,7 +66,7 @@ def note_landed(  # noqa: PLR0913 - what is known of a landing
     `holder` is the commit that had brought everything it changes before it, where there is one.
     """
     assert entry.candidate is not None
-    landed = e.MergeLanded(entry.task, entry.attempt, entry.repo, entry.candidate, learned, head or entry.candidate)
+    landed = e.MergeLanded(entry.task, entry.attempt, entry.repo, entry.candidate, head or entry.candidate)
     why = f"everything it changes is there already, in {holder[:12]}" if holder else ""
     tx.record(landed, occurred_at=at, why=why)
     complete_task(tx, task, entry.attempt, at=at, commit=holder or entry.candidate)

@@ -440,12 +440,3 @@ class MessageRow:
     def get_body(self) -> dict[str, Any]:
         """Read what it says."""
         return dict(json.loads(self.body))
-
-
-@table("resolution", key={"hunk": "hunk"}, of_convoy=False)
-class ResolutionRow:
-    """How a conflict was settled in something that landed, by the hash of its three sides."""
-
-    hunk: str
-    text: str
-    task: str

@@ -1,10 +1,10 @@
 """Conflicts that need no judgement: settled by rules that are nearly always right, or not at all.
 
-1. Each hunk that git left (diff3) is offered to the memory of earlier resolutions, then to the rules in their order.
-   One hunk that nobody settles leaves the whole file to the next tier.
+1. Each hunk that git left (diff3) is offered to the rules in their order. One hunk that none settles leaves the whole
+   file to the next tier.
 2. The whole result passes a gate: every token occurs as often as in the base with both sides' changes, so nothing that
    was added is lost and nothing that was deleted comes back; it parses where all versions did; nothing is defined more
-   often than on either side; no marker is left. What was remembered was judged before: its tokens count as agreed.
+   often than on either side; no marker is left.
 3. Doubt is a refusal: markers in a version itself, mixed line endings, a version that is missing, a file too large.
 
 Inside, all lines end with a line feed; a file of CRLF lines is given back as one. A difference in blank space is none,
@@ -12,7 +12,6 @@ except between quotes, and at the beginning of lines where a language may read m
 """
 
 import ast
-import hashlib
 import json
 import re
 import textwrap
@@ -79,12 +78,8 @@ class _Hunk:
     before: str
     after: str
 
-    @property
-    def key(self) -> str:
-        return hash_hunk(self.path, *self.texts)
 
-
-def settle_file(sides: Sides, conflicted: str, remembered: Callable[[str], str | None]) -> Settled | None:
+def settle_file(sides: Sides, conflicted: str) -> Settled | None:
     """Settle every conflict in a file; None when one cannot be, or the result does not pass the gate."""
     if sides.ours is None or sides.theirs is None:
         return None
@@ -97,7 +92,7 @@ def settle_file(sides: Sides, conflicted: str, remembered: Callable[[str], str |
     if len(ends) > 1 or parsed is None:
         return None
     contexts, hunks = parsed
-    settled = [found for hunk in hunks if (found := _settle_hunk(hunk, remembered)) is not None]
+    settled = [found for hunk in hunks if (found := _settle_hunk(hunk)) is not None]
     if len(settled) < len(hunks):
         return None
     text = contexts[0] + "".join(said + context for (_, said), context in zip(settled, contexts[1:], strict=True))
@@ -105,40 +100,10 @@ def settle_file(sides: Sides, conflicted: str, remembered: Callable[[str], str |
     was, by_us, by_them = (not version or version.endswith("\n") for version in versions)
     if not (by_us if by_them == was else by_them):
         text = text.removesuffix("\n")
-    known = [(hunk, said) for hunk, (name, said) in zip(hunks, settled, strict=True) if name == "memory"]
     readable = versions if sides.base is not None else versions[1:]
-    if has_markers(text) or not _conserves(versions, text, known) or not _reads_well(sides.path, readable, text):
+    if has_markers(text) or not _conserves(versions, text) or not _reads_well(sides.path, readable, text):
         return None
     return Settled(text.replace("\n", ends.pop()) if ends else text, tuple(name for name, _ in settled))
-
-
-def hash_hunk(path: str, base: str, ours: str, theirs: str) -> str:
-    """Name a conflict by what it says and the language it says it in; which side said what makes a difference."""
-    texts = ["\n".join(line.rstrip() for line in text.split("\n")) for text in (base, ours, theirs)]
-    return hashlib.sha256(json.dumps([_find_language(path), *texts]).encode()).hexdigest()
-
-
-def learn_hunks(sides_path: str, conflicted: str, result: str) -> dict[str, str]:
-    """Learn how each conflict was settled; nothing when more than the conflicts was changed, or it is not certain."""
-    is_small = len(conflicted) + len(result) <= MAX_CHARACTERS
-    parsed = _split_conflicts(sides_path, conflicted) if is_small else None
-    if parsed is None or has_markers(result):
-        return {}
-    contexts, hunks = parsed
-    # Each context with the line end before it: two contexts may share one, when nothing is left between them.
-    fixed = ["\n" + context for context in contexts]
-    whole = "\n" + _use_line_feeds(result)
-    whole += "\n" if contexts[-1] == "" and not whole.endswith("\n") else ""
-    first = _place(whole, fixed)
-    last = _place(whole[::-1], [text[::-1] for text in reversed(fixed)])
-    if first is None or last is None:
-        return {}
-    if first != [len(whole) - start - len(text) for start, text in zip(reversed(last), fixed, strict=True)]:
-        return {}
-    learnt: dict[str, set[str]] = {}
-    for at, hunk in enumerate(hunks):
-        learnt.setdefault(hunk.key, set()).add(whole[first[at] + len(fixed[at]) : first[at + 1] + 1])
-    return {key: texts.pop() for key, texts in learnt.items() if len(texts) == 1}
 
 
 def has_markers(text: str) -> bool:
@@ -181,10 +146,7 @@ def _split_conflicts(path: str, text: str) -> tuple[list[str], list[_Hunk]] | No
     return ["".join(context) for context in contexts], hunks
 
 
-def _settle_hunk(hunk: _Hunk, remembered: Callable[[str], str | None]) -> tuple[str, str] | None:
-    known = remembered(hunk.key)
-    if known is not None:
-        return "memory", known if known.endswith("\n") or not known else known + "\n"
+def _settle_hunk(hunk: _Hunk) -> tuple[str, str] | None:
     return next(((name, text) for name, rule in _RULES.items() if (text := rule(hunk)) is not None), None)
 
 
@@ -302,13 +264,9 @@ def _list_bound_names(text: str) -> set[str]:
     return bound
 
 
-def _conserves(versions: Sequence[str], text: str, known: Sequence[tuple[_Hunk, str]]) -> bool:
+def _conserves(versions: Sequence[str], text: str) -> bool:
     """Tell whether every token occurs as often as both sides' changes to the base leave it."""
     *counts, found = (Counter(_TOKEN.findall(version)) for version in (*versions, text))
-    for hunk, resolution in known:
-        for count, said in zip(counts, hunk.texts, strict=True):
-            count.update(_TOKEN.findall(resolution))
-            count.subtract(_TOKEN.findall(said))
     for token in found.keys() | counts[0].keys() | counts[1].keys() | counts[2].keys():
         least, most = _count_merged(*(count[token] for count in counts))
         if not least <= found[token] <= most:
@@ -366,20 +324,6 @@ def _parse_python(text: str) -> ast.Module | None:
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: brackets a mile deep
         return None
-
-
-def _place(whole: str, fixed: Sequence[str]) -> list[int] | None:
-    """Find where fixed texts lie in a whole, each as early as it can: the first begins it, the last is to end it."""
-    if not whole.startswith(fixed[0]):
-        return None
-    starts, end = [0], len(fixed[0])
-    for text in fixed[1:-1]:
-        starts.append(whole.find(text, end - 1))
-        if starts[-1] < 0:
-            return None
-        end = starts[-1] + len(text)
-    starts.append(len(whole) - len(fixed[-1]))
-    return starts if starts[-1] >= end - 1 else None
 
 
 def _read_words(path: str, text: str) -> list[tuple[int, str]]:

@@ -291,17 +291,6 @@ def inserts_each(row: type, make: Callable[[Any], Iterable[Row]]) -> Bind:
     return bind
 
 
-def upserts_each(row: type, make: Callable[[Any], Iterable[tuple[Row, Row]]]) -> Bind:
-    """Make or change as many rows as there are; `make` tells the key and the values of each from the body."""
-
-    def bind(body: type[Body]) -> Project:
-        del body
-        into = get_table(row)
-        return lambda event: [Upsert(into.name, key, values) for key, values in make(event.body)]
-
-    return bind
-
-
 def _take_key(into: Table) -> dict[str, Source]:
     def take(said: str | int) -> Source:
         return said if isinstance(said, int) else field_of(said)

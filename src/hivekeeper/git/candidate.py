@@ -5,7 +5,7 @@ points to, so it may be repeated or given up at any moment.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain import rules
@@ -87,7 +87,7 @@ Unmerged = Clash | Nothing | Strays | Unsound
 Made = Candidate | Unmerged
 
 
-def make_candidate(mirror: Mirror, onto: str, change: Change, remembered: Callable[[str], str | None]) -> Made:
+def make_candidate(mirror: Mirror, onto: str, change: Change) -> Made:
     """Merge a change onto a commit, as a commit with one parent."""
     before = mirror.open_tree(onto)
     ours, theirs, tier = onto, change.resolved or change.commit, "clean"
@@ -99,10 +99,10 @@ def make_candidate(mirror: Mirror, onto: str, change: Change, remembered: Callab
         # The landing was not seen to its end, or an older ledger was put back: it does not land again.
         return Candidate(landed.parent, landed.commit, mirror.get_tree(landed.commit), tier)
     if isinstance(merged, Conflict):
-        made = _settle(mirror, merged, remembered)
-        if isinstance(made, Clash):
-            return made
-        tree, tier = made
+        settled = _settle(mirror, merged)
+        if isinstance(settled, Clash):
+            return settled
+        tree, tier = settled, "rules"
     elif adds_nothing:
         return Nothing() if change.resolved else Candidate(onto, onto, before, tier)
     else:
@@ -120,7 +120,7 @@ def make_candidate(mirror: Mirror, onto: str, change: Change, remembered: Callab
 def find_holder(mirror: Mirror, head: str, change: Change) -> str:
     """Find the commit in which everything a change changes came to a branch that holds it: its head, if in doubt."""
     found = mirror.find_last_touched(head, mirror.list_brought(head, change.commit) or ())
-    made = make_candidate(mirror, found, change, lambda _hunk: None) if found else None
+    made = make_candidate(mirror, found, change) if found else None
     return made.commit if isinstance(made, Candidate) and made.commit == made.base else head
 
 
@@ -131,27 +131,25 @@ def _make_sides(mirror: Mirror, base: str, sides: tuple[str, str], at: str) -> t
     return ours, theirs
 
 
-def _settle(mirror: Mirror, conflict: Conflict, remembered: Callable[[str], str | None]) -> tuple[str, str] | Clash:
-    """Settle what rules can, file by file; the rest is a clash."""
+def _settle(mirror: Mirror, conflict: Conflict) -> str | Clash:
+    """Settle what rules can, file by file, as a tree; the rest is a clash."""
     settled: dict[str, tuple[str, str]] = {}
     left: list[str] = []
-    used: set[str] = set()
     hunks: list[str] = []
     for path, versions in conflict.versions.items():
         text = mirror.read_blob(f"{conflict.tree}:{path}") if _is_file(versions) else ""
-        by_rule = rules.settle_file(read_sides(mirror, path, versions), text, remembered) if text else None
+        by_rule = rules.settle_file(read_sides(mirror, path, versions), text) if text else None
         if by_rule is None:
             left.append(path)
             hunks.append(f"--- {path}\n{_show_hunks(text)}" if text else f"--- {path} (no common file)")
         else:
             settled[path] = (_find_mode(versions), by_rule.text)
-            used.update(by_rule.by)
     tree = mirror.replace_files(conflict.tree, settled) if settled else conflict.tree
     if left:
         # Names that no environment can carry are for a person.
         are_files = all(_is_file(conflict.versions[path]) and _is_text(path) and "\n" not in path for path in left)
         return Clash(tree, tuple(left), are_files, "\n".join(hunks)[:LARGEST_SHOWN])
-    return tree, "memory" if "memory" in used else "rules"
+    return tree
 
 
 def read_sides(mirror: Mirror, path: str, versions: Versions) -> rules.Sides:
@@ -184,19 +182,6 @@ def _find_strays(mirror: Mirror, onto: str, theirs: str, tree: str, changed: Seq
     if strays and (fork := mirror.find_merge_base(onto, theirs)):
         strays -= {new for old, new in mirror.list_renames(fork, onto).items() if old in changed}
     return tuple(sorted(strays))
-
-
-def learn(mirror: Mirror, resolved: str) -> dict[str, str]:
-    """Learn from a merge that settled a conflict how each of its hunks was settled."""
-    parents = mirror.list_parents(resolved)
-    conflict = mirror.merge(*parents)
-    learned: dict[str, str] = {}
-    if isinstance(conflict, Conflict):
-        for path, versions in conflict.versions.items():
-            if _is_file(versions) and mirror.find_object(f"{resolved}:{path}"):
-                text, result = mirror.read_blob(f"{conflict.tree}:{path}"), mirror.read_blob(f"{resolved}:{path}")
-                learned.update(rules.learn_hunks(path, text, result) if _is_text(text + result) else {})
-    return learned
 
 
 def check_settled(mirror: Mirror, resolved: str, tree: str, paths: Sequence[str]) -> str | list[str]:

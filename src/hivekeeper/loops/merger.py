@@ -194,10 +194,9 @@ class Merger(Loop):
     def _build(self, queue: Queue, entry: Entry, onto: str) -> None:
         """Make a candidate on a commit, or find out why there can be none."""
         row, mirror = entry.row, queue.mirror
-        remembered = lambda hunk: queries.find_resolution(queue.checks.connection, hunk)  # noqa: E731 - named for what it is
         change = queue_entries.describe_change(mirror, entry)
         try:
-            made = c.make_candidate(mirror, onto, change, remembered)
+            made = c.make_candidate(mirror, onto, change)
         except UnavailableError:
             before = next((other for other in queue.entries.values() if other.row.candidate == onto), None)
             if before is None or mirror.find_commit(onto):
@@ -320,7 +319,6 @@ class Merger(Loop):
 
 def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
     row, mirror = entry.row, queue.mirror
-    learned = c.learn(mirror, row.resolved) if row.resolved else {}
     changed = mirror.list_changed(str(row.base), str(row.candidate))
     holder = None
     if row.base == row.candidate:  # everything it changes was there before
@@ -332,7 +330,7 @@ def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
     news = queue_entries.find_news(queue.checks.connection, places, entry, changed) if is_hotfix else []
 
     def note(tx: Transaction) -> None:
-        commands.note_landed(tx, row, entry.task, at=at, learned=learned, head=queue.head, holder=holder)
+        commands.note_landed(tx, row, entry.task, at=at, head=queue.head, holder=holder)
         if shipped is not None:
             pin(tx, entry.repo, shipped, why="a person let it land")
         queue_entries.tell_hotfix(tx, news)

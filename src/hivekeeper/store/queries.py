@@ -20,7 +20,6 @@ from hivekeeper.domain.rows import (
     MergeRow,
     MessageRow,
     RepoRow,
-    ResolutionRow,
     RunRow,
     SwarmRow,
     TaskAfterRow,
@@ -154,12 +153,6 @@ def list_runs_of_gate(connection: Connection, prefix: str) -> list[RunRow]:
 def list_messages(connection: Connection, task: str, attempt: int) -> list[MessageRow]:
     """List what the hive had to say to an attempt, oldest first."""
     return list_rows(connection, MessageRow, "seq", task=task, attempt=attempt)
-
-
-def find_resolution(connection: Connection, hunk: str) -> str | None:
-    """Find how a conflict was settled before, in something that landed."""
-    found = find(connection, ResolutionRow, hunk=hunk)
-    return found.text if found else None
 
 
 def list_ready_branches(connection: Connection) -> list[TaskRow]:

@@ -17,7 +17,7 @@ from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 
-TIERS = ("clean", "rules", "memory", "regenerated", "ai", ANEW, REWORK)
+TIERS = ("clean", "rules", "regenerated", "ai", ANEW, REWORK)
 
 
 def get_repos(connection: Connection, name: str | None) -> list[RepoRow]:

@@ -1,8 +1,6 @@
 """What happens to an entry of a merge queue."""
 
-from dataclasses import field
-
-from hivekeeper.domain.rows import MergeRow, RepoRow, ResolutionRow
+from hivekeeper.domain.rows import MergeRow, RepoRow
 from hivekeeper.domain.schema import (
     AT,
     PERSON,
@@ -13,7 +11,6 @@ from hivekeeper.domain.schema import (
     made,
     moves,
     updates,
-    upserts_each,
 )
 from hivekeeper.domain.states import MergeState
 
@@ -121,13 +118,9 @@ class MergeResolved(Body):
     "task",
     moves(MergeRow, MergeState.LANDED, ended_at=AT, reason=""),
     updates(RepoRow, integration=made(lambda body: body.head or body.commit)),
-    upserts_each(
-        ResolutionRow,
-        lambda body: (({"hunk": hunk}, {"text": text, "task": body.task}) for hunk, text in body.learned.items()),
-    ),
 )
 class MergeLanded(Body):
-    """The integration branch holds the candidate; `learned` are hunks of conflicts and how they were settled in it.
+    """The integration branch holds the candidate.
 
     `head` is where the branch was by then: a landing that is noted late, because its keeper died, has others on top.
     """
@@ -136,7 +129,6 @@ class MergeLanded(Body):
     attempt: int
     repo: str
     commit: str
-    learned: dict[str, str] = field(default_factory=dict)
     head: str | None = None  # nothing was on top
 
 
