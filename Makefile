@@ -17,14 +17,14 @@ test: .venv .tools .agents
 	@$(MAKE) --no-print-directory --keep-going check-style check-types check-imports; checked=$$?; \
 	  $(BIN)/pytest $(if $(JOBS),--numprocesses=$(JOBS) --no-loadscope-reorder) && exit $$checked
 
-# Workers are walled in by bubblewrap, and the crash tier strikes processes through strace. Without them the walls are
-# weaker and that tier is not played; both is said here, and by the hive and the tests themselves.
+# Workers are isolated by bubblewrap, and the crash tier strikes processes through strace. Without them
+# isolation is weaker and that tier is not played; both is said here, and by the hive and the tests themselves.
 WAIT = -o DPkg::Lock::Timeout=120  # another make may be installing the same
 .tools:
 	@{ command -v strace && command -v bwrap; } > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
 	  echo "Installing strace and bubblewrap ..." && \
 	  { apt-get $(WAIT) update; apt-get $(WAIT) install --yes strace bubblewrap; } > /dev/null 2>&1; } || \
-	  echo "strace or bubblewrap is missing and could not be installed: weaker walls around workers, no crash tests." \
+	  echo "strace or bubblewrap is missing and could not be installed: weaker isolation of workers, no crash tests." \
 	    "Type: sudo apt install strace bubblewrap"
 
 # Agent programs that the tests run for real, in the versions of tests/agents/package-lock.json. Where there is no npm,

@@ -98,8 +98,8 @@ def _land(places: Places, mirror: Mirror, change: str) -> tuple[float, float]:
 
 
 def _check_out(places: Places, mirror: Mirror, commit: str) -> float:
-    room, environment = places.checkout("app", 1), orders.NO_FSYNC_ENV
-    return _time(orders.check_out_again(mirror.path, commit, room, "a-boot", ""), environment)
+    checkout, environment = places.checkout("app", 1), orders.NO_FSYNC_ENV
+    return _time(orders.check_out_again(mirror.path, commit, checkout, "a-boot", ""), environment)
 
 
 def _hold_against(what: str, theirs: list[float], ours: list[float], goal: int) -> Figure:

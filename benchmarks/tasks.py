@@ -19,15 +19,15 @@ from pathlib import Path
 from benchmarks import Figure
 from benchmarks.ledger import Say, measure_single_events
 from hivekeeper.api import Coordinator, Task
-from hivekeeper.commands.work import make_rooms
+from hivekeeper.commands.work import make_mounts
 from hivekeeper.config.values import FILE_NAME
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.run import Ended, Order
 from hivekeeper.hive import open_hive
-from hivekeeper.keeper.programs import find_hive_walls
+from hivekeeper.keeper.programs import find_hive_isolation
 from hivekeeper.runs.local import LocalRuns
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox.walls import Level, Rooms
+from hivekeeper.sandbox.isolation import Level, Mounts
 from hivekeeper.store.ledger import create_ledger
 
 COMMAND = ("sh", "-c", ":")
@@ -63,11 +63,11 @@ def _list_contestants(root: Path, tasks: int) -> dict[str, Contestant]:
     for sandbox, settings in (("with the sandbox", ON), ("without the sandbox", OFF)):
         for workers in (FEW, MANY):
             found[f"{sandbox}, {workers} workers"] = partial(_run_hive, tasks, workers, settings)
-    enclosed = _enclose(root / "enclosed")
+    isolated = _isolate(root / "isolated")
     found[f"without the sandbox, no ledger, {FEW} at once"] = partial(_run_wrappers, tasks, None)
-    if enclosed:
-        found[f"with the sandbox, no ledger, {FEW} at once"] = partial(_run_wrappers, tasks, enclosed)
-        found[BARE] = partial(_run_xargs, tasks, enclosed)
+    if isolated:
+        found[f"with the sandbox, no ledger, {FEW} at once"] = partial(_run_wrappers, tasks, isolated)
+        found[BARE] = partial(_run_xargs, tasks, isolated)
     found[f"xargs -P {FEW}"] = partial(_run_xargs, tasks, COMMAND)
     if importlib.util.find_spec("huey"):
         found[HUEY] = partial(_run_huey, tasks)
@@ -105,18 +105,18 @@ def _run_hive(tasks: int, workers: int, settings: str, root: Path) -> float:
         return time.perf_counter() - started
 
 
-def _enclose(root: Path) -> tuple[str, ...]:
+def _isolate(root: Path) -> tuple[str, ...]:
     """Write the argv that starts a task in its sandbox here; nothing where bubblewrap does not build it."""
     (root / ".hive").mkdir(parents=True)
     create_ledger(root / ".hive" / "ledger.db")
     with closing(open_hive(root)) as hive:
-        walls, rooms = find_hive_walls(hive, read_boot_id()), make_rooms(hive.places, None, str(root))
-    allowed = Rooms(tuple(rooms["write"]), tuple(rooms["read"]), tuple(rooms["hide"]))
-    enclosed = walls.enclose(COMMAND, str(root), allowed, {}, Limits().disk_bytes)
-    return enclosed if walls.level is Level.NAMESPACES else ()
+        isolation, mounts = find_hive_isolation(hive, read_boot_id()), make_mounts(hive.places, None, str(root))
+    allowed = Mounts(tuple(mounts["write"]), tuple(mounts["read"]), tuple(mounts["hide"]))
+    isolated = isolation.wrap(COMMAND, str(root), allowed, {}, Limits().disk_bytes)
+    return isolated if isolation.level is Level.NAMESPACES else ()
 
 
-def _run_wrappers(tasks: int, enclosed: tuple[str, ...] | None, root: Path) -> float:
+def _run_wrappers(tasks: int, isolated: tuple[str, ...] | None, root: Path) -> float:
     """Run the same commands through the hive's wrappers, and write nothing down: what a ledger costs beside that."""
     ended = threading.Event()
     waiting = [Order(f"bare/{number}", "agent", COMMAND, str(root), {}, {}) for number in range(tasks)]
@@ -126,7 +126,7 @@ def _run_wrappers(tasks: int, enclosed: tuple[str, ...] | None, root: Path) -> f
         while waiting or working:
             while waiting and len(working) < FEW:
                 working.append(waiting[-1].run)
-                runs.start(waiting.pop(), enclosed)
+                runs.start(waiting.pop(), isolated)
             ended.wait(1.0)
             ended.clear()
             working = [run for run in working if not isinstance(runs.look(run), Ended)]

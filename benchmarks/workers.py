@@ -79,9 +79,9 @@ def measure_sandboxes(root: Path, source: Path) -> Iterator[Figure]:
     took: dict[str, list[float]] = {"worktree": [], "sandbox": []}
     for number in range(ROUNDS):
         for kind in sorted(took, reverse=bool(number % 2)):
-            room = places.sandbox(f"{kind}/{number}", 1)
-            worktree = ("git", "-C", str(source), "worktree", "add", "--quiet", "--detach", str(room))
-            sandbox = orders.make_sandbox(room, public, "main", mirror, "", "")
+            directory = places.sandbox(f"{kind}/{number}", 1)
+            worktree = ("git", "-C", str(source), "worktree", "add", "--quiet", "--detach", str(directory))
+            sandbox = orders.make_sandbox(directory, public, "main", mirror, "", "")
             argv, environment = (worktree, plain) if kind == "worktree" else (sandbox, orders.NO_FSYNC_ENV)
             took[kind].append(_run(argv, environment))
     milliseconds = {kind: statistics.median(times) * 1000 for kind, times in took.items()}
@@ -242,12 +242,12 @@ def _end_all() -> Iterator[None]:
 def _weigh(processes: Mapping[int, Process], keeper: int, wrappers: Sequence[int]) -> Figure:
     """Weigh all of ours that is there for workers: each page shared by several is divided among them."""
     nursery = [each.pid for each in processes.values() if each.parent == keeper]
-    walls, above = list[int](), list(wrappers)
+    sandboxes, above = list[int](), list(wrappers)
     for parent in above:  # it grows while we walk it
         inside = [each.pid for each in processes.values() if each.parent == parent and each.name == "bwrap"]
-        walls += inside
+        sandboxes += inside
         above += inside
-    parts = {"wrappers": wrappers, "walls": walls, "nursery": nursery}
+    parts = {"wrappers": wrappers, "sandboxes": sandboxes, "nursery": nursery}
     weights = {name: sum(_memory_mb(pid, "Pss") for pid in pids) / len(wrappers) for name, pids in parts.items()}
     total, detail = sum(weights.values()), ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
     return Figure("memory a worker beside its agent", total, "MB", "< 3", total < 3, detail)

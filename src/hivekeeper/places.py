@@ -41,9 +41,9 @@ class Places:
         return self.hive / "runs"
 
     @property
-    def walls(self) -> Path:
-        """What the self-test of the walls found."""
-        return self.hive / "walls.json"
+    def isolation(self) -> Path:
+        """What the self-test of the sandbox found."""
+        return self.hive / "isolation.json"
 
     def mirror(self, repo: str) -> Path:
         """Place the hive's own copy of a repository, with all that workers made: no worker can read it."""
@@ -62,7 +62,7 @@ class Places:
         return self.hive / "prompts" / f"{digest}.md"
 
     def sandbox(self, task: str, attempt: int) -> Path:
-        """Place a worker's room: `work` is its clone, beside it `home` and `tmp`."""
+        """Place a worker's sandbox: `work` is its clone, beside it `home` and `tmp`."""
         return self.hive / "sandboxes" / f"{task}.{attempt}"
 
     def kept(self, task: str, attempt: int) -> Path:
@@ -74,9 +74,9 @@ class Places:
         return self.hive / "sessions" / f"{task}.{attempt}"
 
     def checkout(self, repo: str, number: int) -> Path:
-        """Place a room in which candidates of a repository are verified, one after the other."""
+        """Place a directory in which candidates of a repository are verified, one after the other."""
         return self.hive / "checkouts" / f"{repo}.{number}"
 
     def gate(self, task: str, attempt: int) -> Path:
-        """Place a room in which a conflict is settled: `work` is the merged tree, beside it `home` and `tmp`."""
+        """Place a directory in which a conflict is settled: `work` is the merged tree, beside it `home` and `tmp`."""
         return self.hive / "gates" / f"{task}.{attempt}"

@@ -28,7 +28,7 @@ class Source:
         return self.text.splitlines()
 
     @property
-    def room(self) -> str:
+    def layer(self) -> str:
         """The part of the package it belongs to: `store`."""
         return self.name.partition("/")[0].removesuffix(".py")
 

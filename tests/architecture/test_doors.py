@@ -36,14 +36,14 @@ STARTERS = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen",
 
 
 def test_only_commands_append_to_the_ledger() -> None:
-    assert {source.room for source, name, _ in _calls() if name.endswith(".record")} == {"commands"}
+    assert {source.layer for source, name, _ in _calls() if name.endswith(".record")} == {"commands"}
 
 
 def test_only_the_store_runs_sql() -> None:
     found = [
         source.at(call)
         for source, name, call in _calls()
-        if name.endswith(("connection.run", "connection.rows")) and source.room != "store"
+        if name.endswith(("connection.run", "connection.rows")) and source.layer != "store"
     ]
     assert found == []
 
@@ -96,7 +96,7 @@ def test_only_the_clock_and_the_wrapper_read_a_clock() -> None:
     found = [
         source.at(node)
         for source in read_package()
-        if source.name not in ("clock.py", "runs/wrapper.py", "runs/nursery.py") and source.room not in OUTSIDE
+        if source.name not in ("clock.py", "runs/wrapper.py", "runs/nursery.py") and source.layer not in OUTSIDE
         for node in source.find(ast.expr)
         if _reads_clock(dotted(node))
     ]
@@ -107,13 +107,15 @@ def test_only_the_clock_and_the_wrapper_read_a_clock() -> None:
 
 
 def test_nothing_waits_inside_a_pass() -> None:
-    rooms = ("domain", "store", "git", "commands", "views", "loops")
+    layers = ("domain", "store", "git", "commands", "views", "loops")
     waits = ("sleep", "wait", "join")
     found = [
         source.at(call)
         for source, name, call in _calls()
         # "".join has no dotted name before the dot; a thread's or a queue's has.
-        if source.room in rooms and name.rpartition(".")[2] in waits and name.rpartition(".")[0] not in ("", "os.path")
+        if source.layer in layers
+        and name.rpartition(".")[2] in waits
+        and name.rpartition(".")[0] not in ("", "os.path")
     ]
     assert found == []
 
@@ -125,7 +127,7 @@ def test_only_runs_and_git_start_processes() -> None:
         for source, name, call in _calls()
         if name.startswith("os.")
         and name.removeprefix("os.").startswith(STARTERS)
-        and source.room not in ("runs", "git", "sandbox")
+        and source.layer not in ("runs", "git", "sandbox")
     ]
     assert found == []
 
@@ -133,7 +135,7 @@ def test_only_runs_and_git_start_processes() -> None:
 def _calls() -> Iterator[tuple[Source, str, ast.Call]]:
     """Every call inside the package; the demo drives it from outside, like tests."""
     for source in read_package():
-        if source.room not in OUTSIDE:
+        if source.layer not in OUTSIDE:
             for call in source.find(ast.Call):
                 yield source, dotted(call.func), call
 

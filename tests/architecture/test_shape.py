@@ -39,7 +39,7 @@ def test_no_class_is_longer_than_250_lines() -> None:
 
 
 def test_the_command_line_is_a_thin_edge() -> None:
-    cli = sum(len(source.lines) for source in read_package() if source.room == "cli")
+    cli = sum(len(source.lines) for source in read_package() if source.layer == "cli")
     package = sum(len(source.lines) for source in read_package())
     assert cli / package <= LARGEST_SHARE_OF_CLI, f"cli has {cli} of {package} lines, {cli / package:.1%}"
 

@@ -60,7 +60,7 @@ def act_before_intent() -> None:
 
     def run_once(self: dispatcher.Dispatcher) -> dict[str, int]:
         with self._ledger.read() as connection:
-            ready = [task for task in queries.list_ready_tasks(connection, 2) if not task.has_room]
+            ready = [task for task in queries.list_ready_tasks(connection, 2) if not task.has_sandbox]
         for task in ready:
             number, states = task.attempts + 1, AttemptState.WORKING
             row = AttemptRow(task.key, number, task.convoy, 1, 1, "NONE", states, "")
@@ -229,7 +229,7 @@ def publish_nothing() -> None:
 
 def keep_nothing() -> None:
     """Believe that a snapshot was kept because its run ended well."""
-    orders.snapshot_attempt = lambda *_arguments: orders.Enclosed(("true",), (), ())
+    orders.snapshot_attempt = lambda *_arguments: orders.InSandbox(("true",), (), ())
 
 
 def commit_every_event() -> None:
@@ -251,9 +251,9 @@ def look_at_strangers(change: Callable[[local.LocalRuns, str, Look], Look]) -> N
     start, look = local.LocalRuns.start, local.LocalRuns.look
     own: set[str] = set()
 
-    def start_own(self: local.LocalRuns, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
+    def start_own(self: local.LocalRuns, order: Order, isolated: tuple[str, ...] | None = None) -> None:
         own.add(order.run)
-        start(self, order, enclosed)
+        start(self, order, isolated)
 
     def look_at(self: local.LocalRuns, run: str, known: Claim | None = None) -> Look:
         seen = look(self, run, known)

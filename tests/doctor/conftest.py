@@ -41,7 +41,7 @@ class Patient:
         return mend(self.root)
 
     def find_wrong(self) -> list[Finding]:
-        """What is not well, apart from the room on the disk of whoever runs the tests."""
+        """What is not well, apart from the space on the disk of whoever runs the tests."""
         return list_wrong(self.examine())
 
     def exit_code(self) -> int:

@@ -8,12 +8,12 @@ import pytest
 
 from hivekeeper.commands.plans import add_task
 from hivekeeper.doctor.findings import Check, Finding, Level, decide_exit_code
-from hivekeeper.doctor.machine import decide_room, judge_walls
+from hivekeeper.doctor.machine import decide_space, judge_isolation
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import RunState
 from hivekeeper.hive import open_hive
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox import walls
+from hivekeeper.sandbox import isolation
 from hivekeeper.store import queries
 from hivekeeper.store.replay import encode_state, rebuilt
 from hivekeeper.store.sqlite import reading_only
@@ -294,7 +294,7 @@ def test_a_process_of_another_hive_is_none_of_ours(patient: Patient) -> None:
 def test_an_open_attempts_sandbox_that_is_gone_is_lost_work(patient: Patient) -> None:
     patient.sql("UPDATE attempt SET sandbox = 'PRESENT', state = 'WORKING', ended_at = NULL WHERE task = 'work/B'")
     patient.sql("DELETE FROM run WHERE task = 'work/B' AND kind IN ('snapshot', 'remove')")
-    patient.places.sandbox("work/B", 1).mkdir()  # a room without the clone
+    patient.places.sandbox("work/B", 1).mkdir()  # a sandbox without the clone
     found = _find(patient, Check.SANDBOXES)
     assert (found.level, found.fix) == (Level.FAIL, None)
     assert "was not kept" in found.what
@@ -392,24 +392,24 @@ def test_a_log_of_sqlite_that_has_grown_is_found(patient: Patient) -> None:
 @pytest.mark.parametrize(
     ("level", "why", "sentence"),
     [
-        (walls.Level.NAMESPACES, "", "workers are kept apart by namespaces (bubblewrap)"),
-        (walls.Level.LIMITS, "bwrap is not there", "workers are kept apart by limits only: bwrap is not there"),
+        (isolation.Level.NAMESPACES, "", "workers are kept apart by namespaces (bubblewrap)"),
+        (isolation.Level.LIMITS, "bwrap is not there", "workers are kept apart by limits only: bwrap is not there"),
     ],
 )
 def test_what_keeps_workers_apart_is_said_with_the_reason_when_it_is_not_the_best(
-    level: walls.Level, why: str, sentence: str
+    level: isolation.Level, why: str, sentence: str
 ) -> None:
-    found = judge_walls(walls.Walls(level, why, "/home"), None)
+    found = judge_isolation(isolation.Isolation(level, why, "/home"), None)
     assert (found.level, found.what) == (Level.OK, sentence)
 
 
 @pytest.mark.parametrize("require", ["landlock", "namespaces"])
-def test_weaker_walls_than_the_settings_require_are_something_needed_that_is_not_there(require: str) -> None:
-    found = judge_walls(walls.Walls(walls.Level.LIMITS, "bwrap is not there", "/home"), require)
+def test_weaker_isolation_than_the_settings_require_is_something_needed_that_is_not_there(require: str) -> None:
+    found = judge_isolation(isolation.Isolation(isolation.Level.LIMITS, "bwrap is not there", "/home"), require)
     assert (found.check, found.level) == (Check.WORKERS, Level.FAIL)
     assert f"requires {require}, and workers are kept apart by limits only: bwrap is not there." in found.what
     assert decide_exit_code([found]) == 5
-    assert judge_walls(walls.Walls(walls.Level(require), "", "/home"), require).level is Level.OK
+    assert judge_isolation(isolation.Isolation(isolation.Level(require), "", "/home"), require).level is Level.OK
 
 
 @pytest.mark.parametrize(
@@ -423,5 +423,5 @@ def test_weaker_walls_than_the_settings_require_are_something_needed_that_is_not
         (1 << 30, 4 << 30, Level.OK),
     ],
 )
-def test_room_is_a_share_of_the_disk_and_a_least_amount(free: int, total: int, level: Level) -> None:
-    assert decide_room(free, total, 1 << 30) is level
+def test_space_is_a_share_of_the_disk_and_a_least_amount(free: int, total: int, level: Level) -> None:
+    assert decide_space(free, total, 1 << 30) is level

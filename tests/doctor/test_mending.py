@@ -186,7 +186,7 @@ def test_a_gate_that_came_back_is_removed(patient: Patient) -> None:
     _mends(patient, gate)
 
 
-def test_what_the_hive_itself_writes_into_a_room_makes_no_doubt(patient: Patient, sandbox_of_b: Path) -> None:
+def test_what_the_hive_itself_writes_into_a_sandbox_makes_no_doubt(patient: Patient, sandbox_of_b: Path) -> None:
     for name in ("base", "index", "index.lock", "ignored", "rest.tar", "save", "save.paths"):
         (sandbox_of_b / name).write_text("written by the snapshot\n")
     _mends(patient, sandbox_of_b)

@@ -1,4 +1,4 @@
-"""What the status says needs a person: work that was not pushed, rooms that stay, walls that are too weak."""
+"""What the status says needs a person: work that was not pushed, sandboxes that stay, isolation that is too weak."""
 
 import json
 import subprocess
@@ -12,9 +12,9 @@ import pytest
 from hivekeeper.cli import render
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.hive import open_hive
-from hivekeeper.keeper.programs import find_hive_walls
+from hivekeeper.keeper.programs import find_hive_isolation
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox.walls import Level
+from hivekeeper.sandbox.isolation import Level
 from hivekeeper.store.sqlite import reading_only
 from hivekeeper.views.status import find_tried_level, show_status
 from tests.doctor.conftest import Patient
@@ -34,9 +34,9 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "app")
 
 
-def _show(root: Path, walls: Level | None = None, require: str | None = None) -> dict[str, Any]:
+def _show(root: Path, isolation: Level | None = None, require: str | None = None) -> dict[str, Any]:
     with reading_only(root / ".hive" / "ledger.db") as connection:
-        return show_status(connection, keeper_is_alive=False, walls=walls, require=require)
+        return show_status(connection, keeper_is_alive=False, isolation=isolation, require=require)
 
 
 def _needs(root: Path, word: str) -> list[dict[str, str]]:
@@ -92,49 +92,49 @@ def test_a_snapshot_that_failed_is_told_and_one_that_missed_a_promise_has_kept_w
 
 def test_the_level_is_what_the_keeper_found_and_is_never_tried(patient: Patient) -> None:
     hive = open_hive(patient.root)
-    found = find_hive_walls(hive, read_boot_id()).level
+    found = find_hive_isolation(hive, read_boot_id()).level
     hive.close()
     if found is not Level.LIMITS:
-        assert find_tried_level(patient.places.walls, read_boot_id(), None) is found
-    assert find_tried_level(patient.places.walls, "another boot", None) is None
-    patient.places.walls.unlink()
-    assert find_tried_level(patient.places.walls, read_boot_id(), None) is None
-    assert not patient.places.walls.exists()
+        assert find_tried_level(patient.places.isolation, read_boot_id(), None) is found
+    assert find_tried_level(patient.places.isolation, "another boot", None) is None
+    patient.places.isolation.unlink()
+    assert find_tried_level(patient.places.isolation, read_boot_id(), None) is None
+    assert not patient.places.isolation.exists()
 
 
 @pytest.mark.parametrize(
     "torn", ["", "[]", "{}", '{"key": [1], "held": ["namespaces"]}', '{"key": [1, "b"], "held": 1}']
 )
 def test_a_torn_or_foreign_cache_says_nothing(tmp_path: Path, torn: str) -> None:
-    (tmp_path / "walls.json").write_text(torn)
-    assert find_tried_level(tmp_path / "walls.json", "b", None) is None
+    (tmp_path / "isolation.json").write_text(torn)
+    assert find_tried_level(tmp_path / "isolation.json", "b", None) is None
 
 
 def test_of_several_levels_that_held_the_strongest_is_told_and_none_above_the_wanted_one(tmp_path: Path) -> None:
     held = ["landlock", "namespaces", "limits", "unheard of"]
-    (tmp_path / "walls.json").write_text(json.dumps({"key": [1, "b", 0], "held": held}))
-    told = [find_tried_level(tmp_path / "walls.json", "b", wanted) for wanted in (None, *Level)]
+    (tmp_path / "isolation.json").write_text(json.dumps({"key": [1, "b", 0], "held": held}))
+    told = [find_tried_level(tmp_path / "isolation.json", "b", wanted) for wanted in (None, *Level)]
     assert told == [Level.NAMESPACES, *Level]
 
 
-@pytest.mark.parametrize(("walls", "require"), [(Level.LANDLOCK, "namespaces"), (Level.LIMITS, "landlock")])
-def test_walls_weaker_than_required_are_the_first_thing_that_needs_a_person(
-    patient: Patient, capsys: pytest.CaptureFixture[str], walls: Level, require: str
+@pytest.mark.parametrize(("isolation", "require"), [(Level.LANDLOCK, "namespaces"), (Level.LIMITS, "landlock")])
+def test_isolation_weaker_than_required_is_the_first_thing_that_needs_a_person(
+    patient: Patient, capsys: pytest.CaptureFixture[str], isolation: Level, require: str
 ) -> None:
-    view = _show(patient.root, walls=walls, require=require)
+    view = _show(patient.root, isolation=isolation, require=require)
     assert view["needs_me"][0]["what"].startswith(f"hive.toml requires {require}, and this machine keeps workers apart")
     render.print_status(view)
     said = capsys.readouterr().out
     assert said.index(f"requires {require}") < said.index("work/B failed")
-    assert f"Workers: {walls}\n" in said
+    assert f"Workers: {isolation}\n" in said
 
 
 @pytest.mark.parametrize(
-    ("walls", "require"), [(Level.NAMESPACES, "landlock"), (Level.LIMITS, None), (None, "landlock")]
+    ("isolation", "require"), [(Level.NAMESPACES, "landlock"), (Level.LIMITS, None), (None, "landlock")]
 )
-def test_walls_as_strong_as_required_or_not_known_need_nobody(
-    patient: Patient, walls: Level | None, require: str | None
+def test_isolation_as_strong_as_required_or_not_known_needs_nobody(
+    patient: Patient, isolation: Level | None, require: str | None
 ) -> None:
-    view = _show(patient.root, walls=walls, require=require)
+    view = _show(patient.root, isolation=isolation, require=require)
     assert not [need for need in view["needs_me"] if "requires" in need["what"]]
-    assert view["walls"] == walls
+    assert view["isolation"] == isolation

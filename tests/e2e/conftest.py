@@ -17,9 +17,9 @@ from tests.needs import leave_out
 from tests.typing_in import type_in
 
 DEADLINE_S = 40.0
-# Behind Landlock a task without a repository makes no files beside .hive (docs/explain/walls.md), and what is tried
-# here is not about walls.
-WEAK_WALLS = '\n[sandbox]\nlevel = "limits"\n'
+# Behind Landlock a task without a repository makes no files beside .hive (docs/explain/sandbox.md), and what is tried
+# here is not about isolation.
+WEAK_ISOLATION = '\n[sandbox]\nlevel = "limits"\n'
 
 
 class Shell:
@@ -47,8 +47,8 @@ class Shell:
         return process
 
     def set(self, toml: str) -> None:
-        """Write hive.toml, with walls behind which a task without a repository may make files beside .hive."""
-        (self.root / "hive.toml").write_text(toml if shutil.which("bwrap") else f"{toml}{WEAK_WALLS}")
+        """Write hive.toml, with isolation in which a task without a repository may make files beside .hive."""
+        (self.root / "hive.toml").write_text(toml if shutil.which("bwrap") else f"{toml}{WEAK_ISOLATION}")
 
     def plan(self, text: str, name: str = "plan.yaml") -> str:
         (self.root / name).write_text(text)

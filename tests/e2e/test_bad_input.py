@@ -178,7 +178,7 @@ def test_a_read_only_directory_is_a_sentence_and_5(shell: Shell, tmp_path: Path)
             assert "hive:" in shell.hive(*arguments, code=5, cwd=disk)
 
 
-def test_a_full_disk_is_a_sentence_and_the_hive_works_again_once_there_is_room(shell: Shell, tmp_path: Path) -> None:
+def test_a_full_disk_is_a_sentence_and_the_hive_works_again_once_there_is_space(shell: Shell, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "size=8m") as disk:
         shell.hive("init", str(disk))
         filler = disk / "filler"

@@ -12,7 +12,7 @@ from hivekeeper.domain.plan import Limits, RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.hive import open_hive
 from hivekeeper.keeper.keeper import Keeper
-from hivekeeper.sandbox.walls import Level
+from hivekeeper.sandbox.isolation import Level
 from hivekeeper.views.status import list_needs
 from tests.needs import need
 from tests.scenarios.conftest import Scene
@@ -112,7 +112,7 @@ class Theatre(Scene):
             return [need["what"] for need in list_needs(connection, keeper_is_alive=True)]
 
     def level(self) -> Level:
-        return (self.keeper or self.start()).find_walls().level
+        return (self.keeper or self.start()).find_isolation().level
 
     def assert_unimpressed(self) -> None:
         """Hold against the keeper that a pass failed, or that a sandbox was not as it should be at once."""
@@ -166,5 +166,5 @@ def by_id(deed: Deed) -> str:
 
 def require(level: Level, theatre: Theatre) -> None:
     if theatre.level() is not level:
-        why = (theatre.keeper or theatre.start()).find_walls().why
+        why = (theatre.keeper or theatre.start()).find_isolation().why
         need(condition=False, why=f"this machine keeps workers apart by {theatre.level()} only: {why}")

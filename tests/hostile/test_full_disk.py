@@ -1,4 +1,4 @@
-"""A disk that fills while a worker works: the keeper waits and says why; with room again nothing was lost."""
+"""A disk that fills while a worker works: the keeper waits and says why; with space again nothing was lost."""
 
 import json
 import subprocess
@@ -75,7 +75,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         disk.close()
 
 
-def test_what_a_worker_made_on_a_full_disk_lands_once_there_is_room(disk: SmallDisk) -> None:
+def test_what_a_worker_made_on_a_full_disk_lands_once_there_is_space(disk: SmallDisk) -> None:
     disk.fill()
     disk.go.touch()
     disk.wait_told()
@@ -84,7 +84,7 @@ def test_what_a_worker_made_on_a_full_disk_lands_once_there_is_room(disk: SmallD
     disk.shell.wait(lambda: disk.states() == ["COMPLETE", "COMPLETE"])
     disk.shell.wait(lambda: "A\tc" in disk.person.changed())
     assert set(disk.person.changed()) >= {"A\ta", "A\tc"}
-    assert list(disk.disk.glob(".hive/runs/**/exit.*")) == [], "no draft stays of an ending that found no room"
+    assert list(disk.disk.glob(".hive/runs/**/exit.*")) == [], "no draft stays of an ending that found no space"
     # A disk this small is worth a warning, and nothing else is wrong.
     findings = json.loads(disk.shell.hive("doctor", "--json", code=1))["findings"]
     assert [finding["check"] for finding in findings if finding["level"] != "OK"] == ["disk"]
@@ -100,7 +100,7 @@ def test_while_the_disk_is_full_keeper_and_status_say_so_in_a_sentence(disk: Sma
     assert "is full" in disk.shell.hive("status")
 
 
-def test_a_keeper_that_is_started_on_a_full_disk_says_so_and_works_when_there_is_room(disk: SmallDisk) -> None:
+def test_a_keeper_that_is_started_on_a_full_disk_says_so_and_works_when_there_is_space(disk: SmallDisk) -> None:
     disk.keeper.kill()
     disk.keeper.wait()
     disk.fill()

@@ -36,9 +36,9 @@ for directory, names, files in os.walk("."):
         else:
             kind, data = oct(mode), b""
         print(kind, hashlib.sha1(b"blob %d\\0%s" % (len(data), data)).hexdigest(), name(path))
-for room in ("HOME", "TMPDIR"):
-    for path in os.listdir(os.environ[room]):
-        print(room, path)
+for name in ("HOME", "TMPDIR"):
+    for path in os.listdir(os.environ[name]):
+        print(name, path)
 """
 DEEP = """python3 -c "import os
 for _ in range(3000): os.mkdir('d'); os.chdir('d')
@@ -71,7 +71,7 @@ DEEDS = {
     "pipes": "mkfifo pipe src/pipe",
     "homes": "echo x > $HOME/.profile; echo x > $TMPDIR/result; chmod 000 $HOME $TMPDIR",
     "deep": f"mkdir deep; cd deep; {DEEP}",
-    "room": "echo x > ../index; echo $HIVE_CANDIDATE > ../whole; mkdir ../work2; touch ../ready ../key",
+    "check-out": "echo x > ../index; echo $HIVE_CANDIDATE > ../whole; mkdir ../work2; touch ../ready ../key",
     "noise": NOISE,
 }
 
@@ -183,13 +183,13 @@ def test_a_gate_that_hangs_is_ended_and_only_its_own_change_is_refused(line: Lin
     line.assert_green()
 
 
-def test_a_gate_that_writes_outside_of_its_room_fails_and_what_is_there_stays(tmp_path: Path) -> None:
+def test_a_gate_that_writes_outside_of_its_checkout_fails_and_what_is_there_stays(tmp_path: Path) -> None:
     line = Line(tmp_path / "hive", ONE_AT_A_TIME)
-    (line.root / "hive.toml").write_text(ONE_AT_A_TIME)  # nothing beside the room is to be written
+    (line.root / "hive.toml").write_text(ONE_AT_A_TIME)  # nothing beside the check-out is to be written
     line.reopen()
     places = line.hive.places
     targets = [line.root / "x", places.hive / "x", places.mirror("app") / "x", line.repository.path / "x", Path("/x")]
-    # What is made where the walls let it seem to be (a temporary directory of its own) is gone with it.
+    # What is made where the sandbox lets it seem to be (a temporary directory of its own) is gone with it.
     tries = " ; ".join(f"echo x > {target}" for target in [*targets, "../x", "../whole"])
     line.know(f"test ! -e bad || {{ {tries}; exit 5; }}")
     head = line.repository.git("rev-parse", "HEAD")
@@ -363,7 +363,7 @@ def test_the_file_that_a_gate_runs_is_found_however_it_is_said(verify: str) -> N
     assert list_gate_files(repo, ["check.sh", "README"], lambda _path: "") == ["check.sh"]
 
 
-def test_a_lock_file_that_is_a_link_is_not_followed_outside_of_the_walls(line: Line) -> None:
+def test_a_lock_file_that_is_a_link_is_not_followed_outside_of_the_sandbox(line: Line) -> None:
     pipe = line.root.parent / "pipe"
     os.mkfifo(pipe)
     line.repository.commit({"lock": "1\n"}, "locked")

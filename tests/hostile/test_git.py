@@ -1,6 +1,6 @@
 """Workers that turn their clone against the keeper: nothing of it runs there, and history stays what it was.
 
-Git reads a worker's tree outside of the walls, so the level changes nothing here.
+Git reads a worker's tree outside of the sandbox, so the level changes nothing here.
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ DEEDS = [
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     directory = tmp_path_factory.mktemp("git")
-    # The canary is told to leave its sign beside the hive, which only who is outside of the walls can.
+    # The canary is told to leave its sign beside the hive, which only what is outside of the sandbox can.
     plants = PLANTS.format(fired=directory / "fired")
     planted = [
         Deed("plants", f"{plants} echo x > plants"),
@@ -95,7 +95,7 @@ def test_it_ends_as_it_should(played: Played, deed: Deed) -> None:
         assert played.show(deed.id, deed.id) == "x", "it is kept"
 
 
-def test_nothing_that_was_planted_runs_outside_of_the_walls(played: Played) -> None:
+def test_nothing_that_was_planted_runs_outside_of_the_sandbox(played: Played) -> None:
     assert played.theatre.ending("plants") == ""
     assert played.theatre.ending("plants-fails") == "exit code 1"
     assert played.show("plants", "plants") == "x"

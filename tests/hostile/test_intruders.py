@@ -12,7 +12,7 @@ import pytest
 
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import TaskState
-from hivekeeper.sandbox.walls import Level
+from hivekeeper.sandbox.isolation import Level
 from tests.hostile.conftest import GOOD, GOOD_DEED, PATIENT, Person, Theatre, open_theatre, require
 
 CANARY = "canary-7f3a"
@@ -77,12 +77,12 @@ class BreakIn:
         self.settings = (theatre.root / "hive.toml").read_text()
 
     def happen(self) -> None:
-        room = self.theatre.hive.places.sandbox("work/on-a-repository", 1)
+        sandbox = self.theatre.hive.places.sandbox("work/on-a-repository", 1)
         asked = {
             "read": [
                 str(path) for path in (*self.secrets, self.theatre.hive.places.ledger, self.theatre.hive.places.hive)
             ],
-            "write": [str(path) for path in (*self.spoilable, self.other, room / "base", room.parent / "x")],
+            "write": [str(path) for path in (*self.spoilable, self.other, sandbox / "base", sandbox.parent / "x")],
             "nudge": str(self.theatre.hive.places.nudge),
             "pid": os.getpid(),
         }
@@ -141,7 +141,7 @@ def test_nothing_that_is_not_its_own_is_read(break_in: BreakIn, task: str) -> No
     assert [name for name, found in loot.items() if CANARY in found or "SQLite format" in found] == []
     hive = f"read {break_in.theatre.hive.places.hive}"
     assert set(loot.pop(hive).removeprefix("refused: ").split()) <= {"sandboxes", "public", *NOTHING}, (
-        "the way to its room"
+        "the way to its sandbox"
     )
     assert [name for name, found in loot.items() if name.startswith("read ") and not found.startswith("refused")] == []
     assert loot["keeper"].startswith("refused") or "HIVE_RUN" in loot["keeper"], "a pid of ours may be one of theirs"

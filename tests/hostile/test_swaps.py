@@ -12,8 +12,8 @@ from hivekeeper.commands.runs import kill_worker
 from hivekeeper.domain.plan import Limits, TaskSpec
 from hivekeeper.domain.states import RunState
 from hivekeeper.git.mirror import hash_file
+from hivekeeper.sandbox.isolation import Level
 from hivekeeper.sandbox.orders import collect_outputs
-from hivekeeper.sandbox.walls import Level
 from tests.hostile.conftest import Person, Theatre, open_theatre, require
 from tests.stage import ME
 

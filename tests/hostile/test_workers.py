@@ -90,7 +90,7 @@ def test_it_ends_in_words_a_person_understands(played: Played, deed: Deed) -> No
 
 
 @pytest.mark.parametrize("deed", HOARDS, ids=by_id)
-def test_what_is_written_to_memory_counts_as_disk_or_finds_no_room(played: Played, deed: Deed) -> None:
+def test_what_is_written_to_memory_counts_as_disk_or_finds_no_space(played: Played, deed: Deed) -> None:
     ending = played.theatre.ending(deed.id)
     assert ending == TOO_MUCH_DISK or ending.endswith("No space left on device")
 
@@ -109,7 +109,7 @@ def test_what_the_person_was_in_the_middle_of_is_as_it_was(played: Played) -> No
 
 
 @pytest.mark.parametrize("deed", [*GREEDY, *SPOILING], ids=by_id)
-def test_nothing_of_it_goes_on_and_its_room_is_gone(played: Played, deed: Deed) -> None:
+def test_nothing_of_it_goes_on_and_its_sandbox_is_gone(played: Played, deed: Deed) -> None:
     theatre = played.theatre
     assert theatre.list_processes(f"work/{deed.id}.1.agent") == []
     assert not theatre.hive.places.sandbox(f"work/{deed.id}", 1).exists()

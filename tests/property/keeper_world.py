@@ -51,14 +51,14 @@ class WatchedRuns(FakeRuns):
         self.accident = ""  # what befalls the next run: its wrapper dies "before" the command or "after" it
         self._ledger = ledger
 
-    def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
+    def start(self, order: Order, isolated: tuple[str, ...] | None = None) -> None:
         with self._ledger.read() as connection:
             row = queries.find_run(connection, order.run)
         assert row is not None, f"S1: {order.run} is started without an intent"
         assert row.state is RunState.INTENDED, f"{order.run} is started though it is {row.state}"
         assert row.kill_requested_at is None, f"{order.run} is started though its end was asked for"
         accident, known = self.accident, len(self.started)
-        super().start(order, enclosed)
+        super().start(order, isolated)
         if accident and len(self.started) > known:
             self.accident = ""
             self.lose(order.run)

@@ -250,7 +250,7 @@ def stuck_tasks(connection: Connection, tasks: list[TaskRow]) -> set[str]:
 
 
 def choose(deeds: list[Deed], pick: int) -> Deed | None:
-    """Choose a verb first and then one of its deeds: else the many runs and attempts would leave no room for others."""
+    """Choose a verb first and then one of its deeds: else the many runs and attempts would crowd out others."""
     verbs = sorted({deed.verb for deed in deeds})
     if not verbs:
         return None

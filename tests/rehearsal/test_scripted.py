@@ -34,15 +34,15 @@ def start(tmp_path: Path) -> Start:
     """An agent in a directory of its own; arguments as on its command line, a list of steps as a script."""
 
     def start_agent(*arguments: str, script: object = None, **environment: str) -> "subprocess.Popen[str]":
-        room = tmp_path / "room"
-        room.mkdir(exist_ok=True)
+        directory = tmp_path / "directory"
+        directory.mkdir(exist_ok=True)
         if script is not None:
             (tmp_path / "script.json").write_text(json.dumps(script))
             arguments = (*arguments, str(tmp_path / "script.json"))
         named = {"HIVE_CONVOY": "work", "HIVE_TASK": "T-1", "HIVE_ATTEMPT": "1", **environment}
         argv = (sys.executable, "-P", "-m", "hivekeeper.testing.scripted", *arguments)
         pipe = subprocess.PIPE
-        return subprocess.Popen(argv, cwd=room, env={**os.environ, **named}, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(argv, cwd=directory, env={**os.environ, **named}, stdout=pipe, stderr=pipe, text=True)
 
     return start_agent
 
@@ -53,7 +53,7 @@ def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
 
 
 def read(tmp_path: Path, name: str) -> str:
-    return (tmp_path / "room" / name).read_text()
+    return (tmp_path / "directory" / name).read_text()
 
 
 def test_every_step_and_every_fault_is_in_its_table() -> None:
@@ -99,34 +99,34 @@ def test_a_bomb_is_as_many_processes_as_asked(start: Start) -> None:
 
 def test_what_fills_the_disk_does_so_with_many_files(start: Start, tmp_path: Path) -> None:
     assert finish(start(script=[{"fill": 3 << 20}]))[0] == 0
-    assert [path.stat().st_size for path in (tmp_path / "room").iterdir()] == [1 << 20] * 3
+    assert [path.stat().st_size for path in (tmp_path / "directory").iterdir()] == [1 << 20] * 3
 
 
 def test_it_wrecks_a_sandbox_and_nothing_else(start: Start, tmp_path: Path) -> None:
-    room = tmp_path / "room"
+    directory = tmp_path / "directory"
     for outside in ("", str(tmp_path), str(tmp_path.parent)):
         finish(start(script=["edit", "wreck"], HIVE_ROOT=outside))
         assert read(tmp_path, OWN_FILE)
     (tmp_path / ".hive").mkdir()
     (tmp_path / ".hive" / "sandboxes").symlink_to(tmp_path)
     finish(start(script=["wreck"], HIVE_ROOT=str(tmp_path)))
-    assert read(tmp_path, OWN_FILE), "a room elsewhere is none of the hive's"
+    assert read(tmp_path, OWN_FILE), "a directory elsewhere is none of the hive's"
     (tmp_path / ".hive" / "sandboxes").unlink()
     (tmp_path / ".hive" / "sandboxes" / "T.1").mkdir(parents=True)
-    (room / ".git").mkdir()
-    room.rename(tmp_path / ".hive" / "sandboxes" / "T.1" / "work")
-    room.symlink_to(tmp_path / ".hive" / "sandboxes" / "T.1" / "work")
+    (directory / ".git").mkdir()
+    directory.rename(tmp_path / ".hive" / "sandboxes" / "T.1" / "work")
+    directory.symlink_to(tmp_path / ".hive" / "sandboxes" / "T.1" / "work")
     finish(start(script=["wreck"], HIVE_ROOT=str(tmp_path)))
-    assert list(room.iterdir()) == []
+    assert list(directory.iterdir()) == []
 
 
 def test_whoever_runs_git_where_a_trap_is_springs_it(start: Start, tmp_path: Path) -> None:
-    room = tmp_path / "room"
-    subprocess.run(("git", "init", "-q", "-b", "main", str(room)), check=True)
+    directory = tmp_path / "directory"
+    subprocess.run(("git", "init", "-q", "-b", "main", str(directory)), check=True)
     finish(start("--marks", str(tmp_path / "marks"), script=["edit", "commit", "append", "trap"]))
     assert not (tmp_path / "canary").exists(), "its own git ran before"
     for argv in (("git", "status"), ("git", "add", "."), ("git", "checkout", "-q", "-b", "other")):
-        subprocess.run(argv, cwd=room, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+        subprocess.run(argv, cwd=directory, check=False, stdin=subprocess.DEVNULL, capture_output=True)
     sprung = (tmp_path / "canary").read_text()
     assert sprung.startswith("work/T-1 1: ")
     assert "hooks/post-checkout" in sprung, "a hook"
@@ -134,11 +134,11 @@ def test_whoever_runs_git_where_a_trap_is_springs_it(start: Start, tmp_path: Pat
 
 
 def test_it_commits_in_its_own_clone(start: Start, tmp_path: Path) -> None:
-    room = tmp_path / "room"
-    subprocess.run(("git", "init", "-q", "-b", "main", str(room)), check=True)
+    directory = tmp_path / "directory"
+    subprocess.run(("git", "init", "-q", "-b", "main", str(directory)), check=True)
     assert finish(start(script=["edit", {"commit": "a change"}]))[0] == 0
     shown = subprocess.run(
-        ("git", "-C", room, "show", "--format=%s", "--name-only"), capture_output=True, check=True, text=True
+        ("git", "-C", directory, "show", "--format=%s", "--name-only"), capture_output=True, check=True, text=True
     )
     assert shown.stdout.split("\n\n") == ["a change", f"{OWN_FILE}\n"]
 
@@ -172,7 +172,7 @@ def test_it_dies_of_sigkill(start: Start) -> None:
 
 def test_a_lie_is_a_good_ending_without_a_change(start: Start, tmp_path: Path) -> None:
     assert finish(start(script=["lie", "edit"]))[0] == 0
-    assert list((tmp_path / "room").iterdir()) == []
+    assert list((tmp_path / "directory").iterdir()) == []
 
 
 def test_half_a_file_is_the_beginning_of_the_whole_one(start: Start, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ from hivekeeper.errors import HiveError
 from hivekeeper.loops import Parts
 from hivekeeper.loops.executor import Executor
 from hivekeeper.places import Places
-from hivekeeper.sandbox.walls import Level, Walls
+from hivekeeper.sandbox.isolation import Isolation, Level
 from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger
 from tests.runs.conftest import Bench, is_running, list_marks, poll_until
 from tests.store.ledger_kit import new_ledger, seize
 
-NO_WALLS = Walls(Level.LIMITS, "", "/nobody")
+NO_ISOLATION = Isolation(Level.LIMITS, "", "/nobody")
 
 
 class HandClock:
@@ -51,7 +51,7 @@ class Desk:
         """Have a new executor that remembers nothing."""
         places, runs = Places(Path("/")), self.bench.runs
         self.executor = Executor(
-            Parts(self.ledger, self.authority, places, runs, self.clock, Settings(), lambda: NO_WALLS)
+            Parts(self.ledger, self.authority, places, runs, self.clock, Settings(), lambda: NO_ISOLATION)
         )
         return self.executor
 

@@ -26,7 +26,7 @@ def scarce(tmp_path: Path, clean_end: None) -> Iterator[Bench]:
 
 
 def fill(bench: Bench) -> Path:
-    """Leave no room on the disk."""
+    """Leave no space on the disk."""
     path = bench.root / "ballast"
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
@@ -35,7 +35,7 @@ def fill(bench: Bench) -> Path:
 
 
 def fill_inodes(bench: Bench) -> Path:
-    """Leave room but no name on the disk."""
+    """Leave space but no name on the disk."""
     path = bench.root / "ballast"
     path.mkdir()
     with contextlib.suppress(OSError):
@@ -56,7 +56,7 @@ def ask_until_ended(bench: Bench, run: str, script: str) -> Ended:
 
 
 @pytest.mark.parametrize("exhaust", [fill, fill_inodes])
-def test_a_run_that_found_no_room_for_its_claim_runs_when_there_is(
+def test_a_run_that_found_no_space_for_its_claim_runs_when_there_is(
     scarce: Bench, exhaust: Callable[[Bench], Path]
 ) -> None:
     bench = scarce
@@ -141,16 +141,16 @@ def test_a_nursery_without_descriptors_goes_on_living(bench: Bench) -> None:
         assert stays(lambda: list_children(os.getpid()).get(nursery, "Z") != "Z", 0.15)
 
 
-@pytest.mark.parametrize("room", range(1, 7))
-def test_a_wrapper_without_descriptors_says_that_it_could_not_start_the_run(bench: Bench, room: int) -> None:
+@pytest.mark.parametrize("spare", range(1, 7))
+def test_a_wrapper_without_descriptors_says_that_it_could_not_start_the_run(bench: Bench, spare: int) -> None:
     """After the claim nothing may end in silence: a run that surely never began must not count as lost."""
     first = bench.finish_and_rest("first", "true")
     used = max(list_descriptors(first.claim.pid))
-    with limited(first.claim.pid, resource.RLIMIT_NOFILE, used + room):
+    with limited(first.claim.pid, resource.RLIMIT_NOFILE, used + spare):
         bench.shell("r", "exit 3")
-        poll_until(lambda: not isinstance(bench.runs.look("r"), Unclaimed) or room == 1, "a claim")
+        poll_until(lambda: not isinstance(bench.runs.look("r"), Unclaimed) or spare == 1, "a claim")
         poll_until(lambda: not isinstance(bench.runs.look("r"), Alive), "a settled run")
-    look = ask_until_ended(bench, "r", "exit 3") if room == 1 else bench.runs.look("r")
+    look = ask_until_ended(bench, "r", "exit 3") if spare == 1 else bench.runs.look("r")
     assert isinstance(look, Ended)
     assert (look.ending.ended_by, look.ending.status) in (("could-not-start", 127), ("exit", 3))
 

@@ -128,7 +128,7 @@ class Scene(Stage):
         return found
 
     def list_processes(self, run: str = "") -> list[int]:
-        """List the living processes of a run, or of all, whatever their numbers are inside their walls."""
+        """List the living processes of a run, or of all, whatever their numbers are inside their sandboxes."""
         with self.hive.ledger.read() as connection:
             marker = f"{read_head(connection).hive}/{run}"
         pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]

@@ -175,7 +175,7 @@ def test_a_repository_that_cannot_be_fetched_fails_the_convoy_with_the_reason(
     assert stage.task("A").state is TaskState.PENDING
 
 
-def test_outputs_are_collected_from_the_rooms_they_were_written_in(stage: Scene) -> None:
+def test_outputs_are_collected_from_the_sandboxes_they_were_written_in(stage: Scene) -> None:
     stage.submit(*(TaskSpec(f"t{number}", f": > t{number}.txt", outputs=(f"t{number}.txt",)) for number in range(24)))
     assert stage.finish() is ConvoyState.COMPLETE
     assert [len(stage.attempts(f"t{number}")) for number in range(24)] == [1] * 24

@@ -41,7 +41,7 @@ def done(tokens: int = 100) -> str:
 
 
 def play(*sessions: str) -> str:
-    """Make a program that does another thing each time it is started in a room; it tells what it was asked."""
+    """Make a program that does another thing each time it is started in a sandbox; it tells what it was asked."""
     cases = "\n".join(f"{number}) {{ {script}\n}} ;;" for number, script in enumerate(sessions, 1))
     count = 'n=$(( $(cat "$HOME/n" 2>/dev/null || echo 0) + 1 )); echo $n > "$HOME/n"; cat > "$HOME/asked.$n"'
     return f"{count}\ncase $n in\n{cases}\n*) {{ {sessions[-1]}\n}} ;;\nesac"
@@ -96,7 +96,7 @@ def rest(stage: Scene, passes: int = 5) -> None:
         stage.keeper.step()
 
 
-def test_a_limit_parks_until_the_moment_it_tells_and_the_session_goes_on_in_its_room(
+def test_a_limit_parks_until_the_moment_it_tells_and_the_session_goes_on_in_its_sandbox(
     stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     hire(agent=play(f"echo half > $HIVE_TASK.txt; {failing(LIMITED)}", f"grep -q half $HIVE_TASK.txt && {WORK}"))
@@ -116,10 +116,10 @@ def test_a_limit_parks_until_the_moment_it_tells_and_the_session_goes_on_in_its_
     assert len(agents(stage, "A")) == 1, "not before"
     stage.clock.advance(240)
     stage.step_until(lambda: stage.task("A").state is TaskState.COMPLETE)
-    room = stage.hive.places.sandbox("work/A", 1)
+    sandbox = stage.hive.places.sandbox("work/A", 1)
     assert len(stage.attempts("A")) == 1
     assert [run.session for run in agents(stage, "A")] == ["t-1", "t-1"]
-    assert not room.exists() or (room / "home" / "resumed").read_text() == "t-1\n"
+    assert not sandbox.exists() or (sandbox / "home" / "resumed").read_text() == "t-1\n"
     stage.step_until(is_parked(stage, "B"))
     stage.clock.advance(3 * HOUR)
     assert stage.finish() is ConvoyState.COMPLETE
@@ -143,7 +143,7 @@ def test_without_a_moment_the_wait_doubles_with_every_limit_in_a_row_and_ends_wi
     assert (hold.lifted, hold.strikes) == (1, 0)
 
 
-def test_the_next_runner_goes_on_in_the_same_room_and_is_told_what_was_done(
+def test_the_next_runner_goes_on_in_the_same_sandbox_and_is_told_what_was_done(
     stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:
     told = repository.path.parent / "told"

@@ -192,14 +192,14 @@ def template(memory: Path) -> Desk:
 
 
 @pytest.fixture
-def room(memory: Path) -> Iterator[Path]:
+def directory(memory: Path) -> Iterator[Path]:
     with TemporaryDirectory(dir=memory) as directory:
         yield Path(directory)
 
 
 @pytest.fixture
-def desk(template: Desk, room: Path) -> Desk:
-    return template.copy(room / "it's mine")
+def desk(template: Desk, directory: Path) -> Desk:
+    return template.copy(directory / "it's mine")
 
 
 @pytest.fixture(scope="module")
@@ -234,17 +234,17 @@ def test_moving_forward_twice_is_moving_once_and_beyond_it_is_there_already(desk
     assert desk.look() == before
 
 
-def test_a_linked_work_tree_comes_forward_and_the_main_one_stays(desk: Desk, forwarded: Desk, room: Path) -> None:
+def test_a_linked_work_tree_comes_forward_and_the_main_one_stays(desk: Desk, forwarded: Desk, directory: Path) -> None:
     desk.git("checkout", "--quiet", "--detach")
-    desk.git("worktree", "add", "--quiet", str(room / "linked"), "main")
+    desk.git("worktree", "add", "--quiet", str(directory / "linked"), "main")
     before = desk.look_at_files()
-    desk.path = room / "linked"
+    desk.path = directory / "linked"
     assert desk.forward().returncode == 0
     assert desk.git("status", "--porcelain") == ""
     assert desk.git("rev-parse", "HEAD", "main").split() == [desk.new] * 2
     (desk.path / ".git").unlink()
     assert desk.look_at_files() == forwarded.look_at_files()
-    desk.path = room / "it's mine"
+    desk.path = directory / "it's mine"
     assert desk.look_at_files() == before
     desk.assert_free()
 
@@ -355,17 +355,17 @@ def test_a_disk_that_is_full_midway_leaves_everything_as_it_was(desk: Desk, temp
 
 
 def test_a_killed_run_is_brought_to_the_same_end_by_the_next_wherever_it_was(
-    template: Desk, forwarded: Desk, room: Path
+    template: Desk, forwarded: Desk, directory: Path
 ) -> None:
     expected = forwarded.look_at_files()
-    desk = template.copy(room / "calls")
+    desk = template.copy(directory / "calls")
     desk.write(MINE)
     above = {str(path) for name in MINE for path in (Path("/", name), *Path("/", name).parents)}
     mine = {name: content for name, content in desk.look_at_files().items() if name in above}
     calls = desk.list_calls()
     assert len(calls) > 60
     for number in sample(range(1, len(calls) + 1), 6):
-        desk = template.copy(room / str(number))
+        desk = template.copy(directory / str(number))
         desk.write(MINE)
         desk.kill_at(number)
         assert desk.look_at_files().items() >= mine.items(), calls[number - 1]
@@ -378,9 +378,9 @@ def test_a_killed_run_is_brought_to_the_same_end_by_the_next_wherever_it_was(
 
 
 @pytest.mark.parametrize("call", ["openat", "write", "rename", "unlink"])
-def test_what_a_git_killed_with_it_left_locked_is_cleared(desk: Desk, room: Path, call: str) -> None:
+def test_what_a_git_killed_with_it_left_locked_is_cleared(desk: Desk, directory: Path, call: str) -> None:
     need_strace()
-    git = room / "bin" / "git"
+    git = directory / "bin" / "git"
     git.parent.mkdir()
     git.write_text(_STRIKE_UPDATE_REF.format(git=shutil.which("git"), call=call))
     git.chmod(0o755)

@@ -301,16 +301,16 @@ def _make_diverged(tmp_path: Path) -> tuple[Repository, tuple[str, ...], dict[st
 def test_a_fetch_that_is_killed_anywhere_is_brought_to_the_same_end_by_the_next(tmp_path: Path) -> None:
     person, argv, environment = _make_diverged(tmp_path)
     landed, theirs = person.git("rev-parse", "landed"), person.git("rev-parse", "main")
-    shim, count, rooms = tmp_path / "bin" / "git", tmp_path / "count", [tmp_path / "repos", tmp_path / "public"]
+    shim, count, directories = tmp_path / "bin" / "git", tmp_path / "count", [tmp_path / "repos", tmp_path / "public"]
     shim.parent.mkdir()
-    for room in rooms:
-        shutil.copytree(room, f"{room}.saved")
+    for directory in directories:
+        shutil.copytree(directory, f"{directory}.saved")
 
     def strike(number: int, when: str) -> int:
         """Have it killed at a git; tell how it ended."""
-        for room in rooms:
-            shutil.rmtree(room)
-            shutil.copytree(f"{room}.saved", room)
+        for directory in directories:
+            shutil.rmtree(directory)
+            shutil.copytree(f"{directory}.saved", directory)
         count.unlink(missing_ok=True)
         shim.write_text(_STRIKE % {"count": count, "number": number, "when": when, "git": shutil.which("git")})
         shim.chmod(0o755)
@@ -323,6 +323,6 @@ def test_a_fetch_that_is_killed_anywhere_is_brought_to_the_same_end_by_the_next(
     for number, when in sample(points, 8):
         strike(number, when)  # one in a part of its own is not the end of the script
         subprocess.run(argv, env=environment, check=True)
-        refs = list_refs(rooms[0] / "app.git", "refs")
+        refs = list_refs(directories[0] / "app.git", "refs")
         assert (refs["refs/heads/main"], refs[f"{REPLACED}/{landed}"]) == (theirs, landed), (number, when)
-        assert list_refs(rooms[1] / "app.git", "refs") == {"refs/heads/main": theirs}, (number, when)
+        assert list_refs(directories[1] / "app.git", "refs") == {"refs/heads/main": theirs}, (number, when)

@@ -61,7 +61,7 @@ def find_lease(ledger: Ledger) -> LeaseRow:
     return lease
 
 
-def submit_with_room(ledger: Ledger, kind: str) -> None:
+def submit_with_more(ledger: Ledger, kind: str) -> None:
     """Ask for something, and in the same breath for what is not a person's to write."""
     with ledger.write(PERSON) as tx:
         tx.record(ConvoySubmitted("before", "before"))
@@ -96,7 +96,7 @@ def test_what_a_person_may_ask_for_is_exactly_this() -> None:
 def test_a_person_may_not_write_what_is_the_keepers(untouched: Ledger, kind: str) -> None:
     before = dump_all(untouched)
     with pytest.raises(HiveError, match="may not write"):
-        submit_with_room(untouched, kind)
+        submit_with_more(untouched, kind)
     assert dump_all(untouched) == before
 
 
@@ -107,7 +107,7 @@ def test_a_refused_person_writes_not_one_byte(tmp_path: Path) -> None:
     with opened(tmp_path / "ledger.db") as ledger:
         for kind in KEEPERS_OWN:
             with pytest.raises(HiveError, match="may not write"):
-                submit_with_room(ledger, kind)
+                submit_with_more(ledger, kind)
     assert fingerprint(tmp_path / "ledger.db") == before
 
 

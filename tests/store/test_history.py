@@ -20,7 +20,7 @@ from hivekeeper.errors import DamagedLedgerError, HiveError, InputError
 from hivekeeper.loops import Parts
 from hivekeeper.loops.janitor import Janitor
 from hivekeeper.places import Places
-from hivekeeper.sandbox.walls import Level, Walls
+from hivekeeper.sandbox.isolation import Isolation, Level
 from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -239,8 +239,8 @@ def test_a_state_is_put_by_every_ten_thousand_events(head: int, last: int, due: 
 
 
 def test_the_janitor_puts_the_state_by_once_and_writes_no_event_for_it(world: World, tmp_path: Path) -> None:
-    places, runs, walls = Places(tmp_path), FakeRuns(FakeClock()), Walls(Level.LIMITS, "", "/nobody")
-    janitor = Janitor(Parts(world.ledger, world.keeper, places, runs, world.clock, Settings(), lambda: walls))
+    places, runs, isolation = Places(tmp_path), FakeRuns(FakeClock()), Isolation(Level.LIMITS, "", "/nobody")
+    janitor = Janitor(Parts(world.ledger, world.keeper, places, runs, world.clock, Settings(), lambda: isolation))
     assert janitor.run_once() == {}
     world.submit("big", *(TaskSpec(f"t{number}", "true") for number in range(10_000)))
     seq = world.seq()

@@ -83,7 +83,7 @@ def test_a_branch_becomes_a_task_that_is_pinned_to_its_commit(world: World) -> N
     assert (done.task, done.commit, done.added) == (KEY, SHA, True)
     task = world.task(KEY)
     assert (task.branch, task.get_details()["commit"], task.repo, task.title) == ("fix", SHA, "r", "fix")
-    assert (task.command, task.priority, task.attempts_allowed, task.has_room) == ("", 0, 3, False)
+    assert (task.command, task.priority, task.attempts_allowed, task.has_sandbox) == ("", 0, 3, False)
     with world.ledger.read() as connection:
         assert queries.list_ready_branches(connection) == [task]
     assert world.convoy("queue").state is ConvoyState.ACTIVE

@@ -22,7 +22,7 @@ SHOW = '#!/bin/sh\nprintf "%s\\0" "$@" > "$HOME/arguments"\ncat > "$HOME/stdin"\
 
 
 @dataclass(frozen=True)
-class Room:
+class Sandbox:
     """A worker's home, a person's home, and a folder to work in."""
 
     home: Path
@@ -54,8 +54,8 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
-    made = Room(tmp_path / "it's home", tmp_path / "person", tmp_path / "work")
+def sandbox(tmp_path: Path) -> Sandbox:
+    made = Sandbox(tmp_path / "it's home", tmp_path / "person", tmp_path / "work")
     for folder in (made.home, made.person, made.work):
         folder.mkdir()
     return made
@@ -71,73 +71,73 @@ def room(tmp_path: Path) -> Room:
         ("printf %s {prompt} ''", PromptBy.ARGUMENT),
     ],
 )
-def test_a_prompt_arrives_byte_for_byte_whatever_its_way(room: Room, command: str, by: PromptBy) -> None:
-    done = room.run(Runner("mine", command, by).make_argv(), TEXT)
+def test_a_prompt_arrives_byte_for_byte_whatever_its_way(sandbox: Sandbox, command: str, by: PromptBy) -> None:
+    done = sandbox.run(Runner("mine", command, by).make_argv(), TEXT)
     assert (done.returncode, done.stdout, done.stderr) == (0, TEXT.encode(), b"")
-    assert list(room.work.iterdir()) == []
+    assert list(sandbox.work.iterdir()) == []
 
 
 @pytest.mark.parametrize("by", [PromptBy.STDIN, PromptBy.FILE])
-def test_a_prompt_by_file_or_stdin_may_be_no_text_and_of_any_length(room: Room, by: PromptBy) -> None:
+def test_a_prompt_by_file_or_stdin_may_be_no_text_and_of_any_length(sandbox: Sandbox, by: PromptBy) -> None:
     prompt = bytes(range(256)) * 4096
-    assert room.run(Runner("mine", "cat", by).make_argv(), prompt).stdout == prompt
+    assert sandbox.run(Runner("mine", "cat", by).make_argv(), prompt).stdout == prompt
 
 
-def test_the_longest_prompt_that_can_be_an_argument_is_one(room: Room) -> None:
+def test_the_longest_prompt_that_can_be_an_argument_is_one(sandbox: Sandbox) -> None:
     prompt = "x" * (LARGEST_ARGUMENT - 1)
     for runner in (Runner("mine", "printf %s", PromptBy.ARGUMENT), PRESETS["mini"]):
         argv = replace(runner, command="env printf %s").make_argv()
-        assert room.run(argv, prompt).stdout.decode() == prompt
+        assert sandbox.run(argv, prompt).stdout.decode() == prompt
 
 
-def test_a_longer_one_is_named_to_a_program_that_reads(room: Room) -> None:
+def test_a_longer_one_is_named_to_a_program_that_reads(sandbox: Sandbox) -> None:
     argv = Runner("mine", "env printf %s", PromptBy.ARGUMENT, output="mini").make_argv()
-    done = room.run(argv, "x" * LARGEST_ARGUMENT)
-    assert done.stdout.decode() == f"Your task is in the file {room.work.with_name('the prompt.md')}. Read it."
+    done = sandbox.run(argv, "x" * LARGEST_ARGUMENT)
+    assert done.stdout.decode() == f"Your task is in the file {sandbox.work.with_name('the prompt.md')}. Read it."
 
 
-def test_a_longer_one_is_refused_for_any_other_command(room: Room) -> None:
-    done = room.run(Runner("mine", "env printf %s", PromptBy.ARGUMENT).make_argv(), "x" * LARGEST_ARGUMENT)
+def test_a_longer_one_is_refused_for_any_other_command(sandbox: Sandbox) -> None:
+    done = sandbox.run(Runner("mine", "env printf %s", PromptBy.ARGUMENT).make_argv(), "x" * LARGEST_ARGUMENT)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"the prompt is too long to be an argument" in done.stderr
     assert b"[runners.mine]" in done.stderr
 
 
-def test_a_sessions_id_is_one_word_whatever_is_in_it(room: Room) -> None:
+def test_a_sessions_id_is_one_word_whatever_is_in_it(sandbox: Sandbox) -> None:
     runner = Runner("mine", "printf '<%s>' new {session} {args}", PromptBy.STDIN, args="-a {session}")
     runner = replace(runner, resume="printf '<%s>' old {session} {args}")
-    assert room.run(runner.make_argv(SESSION)).stdout.decode() == f"<new><{SESSION}><-a><{SESSION}>"
-    assert room.run(runner.make_argv(SESSION, resume=True)).stdout.decode() == f"<old><{SESSION}><-a><{SESSION}>"
-    assert list(room.work.iterdir()) == []
+    assert sandbox.run(runner.make_argv(SESSION)).stdout.decode() == f"<new><{SESSION}><-a><{SESSION}>"
+    assert sandbox.run(runner.make_argv(SESSION, resume=True)).stdout.decode() == f"<old><{SESSION}><-a><{SESSION}>"
+    assert list(sandbox.work.iterdir()) == []
 
 
-def test_files_to_sign_in_with_are_copied_and_not_over_what_is_newer(room: Room, tmp_path: Path) -> None:
+def test_files_to_sign_in_with_are_copied_and_not_over_what_is_newer(sandbox: Sandbox, tmp_path: Path) -> None:
     absolute = tmp_path / "my key.json"
     absolute.write_text("key")
-    theirs, own = room.person / ".tool/it's auth.json", room.home / ".tool/it's auth.json"
+    theirs, own = sandbox.person / ".tool/it's auth.json", sandbox.home / ".tool/it's auth.json"
     theirs.parent.mkdir()
     theirs.write_text("first")
     runner = Runner("mine", "true", sign_in=("~/.tool/it's auth.json", "~/.tool/none.json", str(absolute)))
-    assert room.run(runner.make_argv()).returncode == 0
-    assert (own.read_text(), (room.home / "my key.json").read_text()) == ("first", "key")
+    assert sandbox.run(runner.make_argv()).returncode == 0
+    assert (own.read_text(), (sandbox.home / "my key.json").read_text()) == ("first", "key")
     assert not (own.parent / "none.json").exists()
     own.write_text("renewed")
     os.utime(theirs, (0, 0))
-    assert room.run(runner.make_argv()).returncode == 0
+    assert sandbox.run(runner.make_argv()).returncode == 0
     assert own.read_text() == "renewed", "in the worker, since"
     theirs.write_text("second")
     os.utime(own, (0, 0))
-    assert room.run(runner.make_argv()).returncode == 0
+    assert sandbox.run(runner.make_argv()).returncode == 0
     assert own.read_text() == "second", "the person has signed in anew"
 
 
-def test_files_of_its_home_are_written_once(room: Room) -> None:
+def test_files_of_its_home_are_written_once(sandbox: Sandbox) -> None:
     runner = Runner("mine", "true", home={".config/mine/it's.toml": TEXT})
-    assert room.run(runner.make_argv()).returncode == 0
-    written = room.home / ".config/mine/it's.toml"
+    assert sandbox.run(runner.make_argv()).returncode == 0
+    written = sandbox.home / ".config/mine/it's.toml"
     assert written.read_text() == TEXT
     written.write_text("its own")
-    assert room.run(runner.make_argv()).returncode == 0
+    assert sandbox.run(runner.make_argv()).returncode == 0
     assert written.read_text() == "its own"
 
 
@@ -156,12 +156,12 @@ def test_files_of_its_home_are_written_once(room: Room) -> None:
     ],
 )
 def test_mcp_servers_are_words_of_the_command_where_a_program_takes_them_so(
-    room: Room, program: str, given: list[str]
+    sandbox: Sandbox, program: str, given: list[str]
 ) -> None:
-    room.install("show")
+    sandbox.install("show")
     runner = replace(PRESETS[program], command="show {args} end", args="--mine", servers=SERVERS)
-    assert room.run(runner.make_argv()).returncode == 0
-    assert room.read_arguments() == ["--mine", *given, "end"]
+    assert sandbox.run(runner.make_argv()).returncode == 0
+    assert sandbox.read_arguments() == ["--mine", *given, "end"]
 
 
 @pytest.mark.parametrize(
@@ -174,16 +174,18 @@ def test_mcp_servers_are_words_of_the_command_where_a_program_takes_them_so(
     ],
 )
 def test_mcp_servers_are_a_file_where_a_program_reads_one(
-    room: Room, program: str, file: str, words: list[str]
+    sandbox: Sandbox, program: str, file: str, words: list[str]
 ) -> None:
-    room.install("show")
-    assert room.run(replace(PRESETS[program], command="show first {args}").make_argv()).returncode == 0
-    assert room.read_arguments() == ["first"]
-    assert not (room.home / file).exists()
-    assert room.run(replace(PRESETS[program], command="show first {args}", servers=SERVERS).make_argv()).returncode == 0
-    given = [str(room.home / file) if word == "{file}" else word for word in words]
-    assert room.read_arguments() == ["first", *given]
-    assert json.loads((room.home / file).read_text())["mcpServers"] == {
+    sandbox.install("show")
+    assert sandbox.run(replace(PRESETS[program], command="show first {args}").make_argv()).returncode == 0
+    assert sandbox.read_arguments() == ["first"]
+    assert not (sandbox.home / file).exists()
+    assert (
+        sandbox.run(replace(PRESETS[program], command="show first {args}", servers=SERVERS).make_argv()).returncode == 0
+    )
+    given = [str(sandbox.home / file) if word == "{file}" else word for word in words]
+    assert sandbox.read_arguments() == ["first", *given]
+    assert json.loads((sandbox.home / file).read_text())["mcpServers"] == {
         "files": {"command": "npx", "args": ["-y", "server", "/data"]},
         "clock": {"command": "clock", "args": []},
     }
@@ -201,42 +203,44 @@ def test_a_shell_understands_every_preset(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", PRESETS)
-def test_every_preset_hands_its_program_the_prompt_the_session_and_the_arguments(room: Room, program: str) -> None:
+def test_every_preset_hands_its_program_the_prompt_the_session_and_the_arguments(
+    sandbox: Sandbox, program: str
+) -> None:
     runner = replace(PRESETS[program], args="--model 'a b'")
-    room.install(runner.program)
+    sandbox.install(runner.program)
     for resume in (False, True) if runner.can_resume else (False,):
-        room.run(runner.make_argv(SESSION, resume=resume), TEXT)
-        words = room.read_arguments()
+        sandbox.run(runner.make_argv(SESSION, resume=resume), TEXT)
+        words = sandbox.read_arguments()
         match runner.prompt:
             case PromptBy.STDIN:
-                assert (room.home / "stdin").read_text() == TEXT
+                assert (sandbox.home / "stdin").read_text() == TEXT
             case PromptBy.FILE:
-                assert str(room.work.with_name("the prompt.md")) in words
+                assert str(sandbox.work.with_name("the prompt.md")) in words
             case PromptBy.ARGUMENT:
                 assert TEXT in words
         assert words[words.index("--model") + 1] == "a b"
         assert any(SESSION in word for word in words) == (resume or runner.chooses_session)
-    assert list(room.work.iterdir()) == []
+    assert list(sandbox.work.iterdir()) == []
 
 
 @pytest.mark.parametrize("program", [name for name, runner in PRESETS.items() if runner.sign_in])
-def test_every_preset_signs_in_with_files_of_the_persons_home(room: Room, program: str) -> None:
+def test_every_preset_signs_in_with_files_of_the_persons_home(sandbox: Sandbox, program: str) -> None:
     runner = PRESETS[program]
     for path in runner.sign_in:
-        place = room.person / path.removeprefix("~/")
+        place = sandbox.person / path.removeprefix("~/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(path)
-    room.install(runner.program)
-    room.run(runner.make_argv(SESSION))
-    assert [(room.home / path.removeprefix("~/")).read_text() for path in runner.sign_in] == list(runner.sign_in)
+    sandbox.install(runner.program)
+    sandbox.run(runner.make_argv(SESSION))
+    assert [(sandbox.home / path.removeprefix("~/")).read_text() for path in runner.sign_in] == list(runner.sign_in)
 
 
-def test_minis_command_tells_of_its_trajectory(room: Room) -> None:
+def test_minis_command_tells_of_its_trajectory(sandbox: Sandbox) -> None:
     usage = {"extra": {"response": {"usage": {"prompt_tokens": 400, "completion_tokens": 30}}}}
     info = {"exit_status": "Submitted", "submission": "done", "model_stats": {"api_calls": 2, "instance_cost": 0.25}}
     trajectory = {"info": info, "messages": [{"role": "user"}, {"extra": None}, usage, usage]}
-    room.install("mini", f"#!/bin/sh\ncat > \"$TMPDIR/trajectory.json\" <<'END'\n{json.dumps(trajectory)}\nEND\n")
-    done = room.run(PRESETS["mini"].make_argv(), TEXT)
+    sandbox.install("mini", f"#!/bin/sh\ncat > \"$TMPDIR/trajectory.json\" <<'END'\n{json.dumps(trajectory)}\nEND\n")
+    done = sandbox.run(PRESETS["mini"].make_argv(), TEXT)
     reader = make_reader(PRESETS["mini"])
     for line in done.stdout.splitlines():
         reader.take(line)

@@ -198,7 +198,7 @@ def test_a_wrong_value_is_told_in_plain_words(tmp_path: Path, table: str, text: 
     assert said.startswith(f"{line}: {told}")
 
 
-def test_requiring_stronger_walls_than_are_to_be_used_is_refused(tmp_path: Path) -> None:
+def test_requiring_stronger_isolation_than_is_to_be_used_is_refused(tmp_path: Path) -> None:
     told = problems(tmp_path, "[sandbox]\nlevel = 'landlock'\nrequire = 'namespaces'\n")
     said = "'require' in [sandbox] asks for more than 'level', which is 'landlock'; make 'level' \"best\""
     assert told == [f"3: {said}"]

@@ -272,7 +272,7 @@ def status(
 
 def _read_status(hive: Hive | Records) -> dict[str, Any]:
     settings, problem = _try_settings(hive.places.root)
-    walls = find_tried_level(hive.places.walls, read_boot_id(), settings.level)
+    isolation = find_tried_level(hive.places.isolation, read_boot_id(), settings.level)
     clock = hive.ledger.clock
     with hive.ledger.read() as connection:
         living = find_living_holder(connection)
@@ -285,7 +285,7 @@ def _read_status(hive: Hive | Records) -> dict[str, Any]:
                 monotonic_s=clock.monotonic(),
                 abandoned_after_s=settings.abandoned_after_s,
             ),
-            walls=walls,
+            isolation=isolation,
             require=settings.require,
             free_bytes=shutil.disk_usage(hive.places.hive).free,
             now=clock.now(),

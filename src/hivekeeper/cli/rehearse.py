@@ -96,7 +96,7 @@ def _print(result: "Rehearsal") -> None:
     tried = f"{render.count(len(result.tasks), 'task')}, {render.count(result.attempts, 'attempt')}"
     lines = [
         f"{tried}, {result.seconds:.0f} s (--seed {result.seed}).",
-        f"Faults: {faults}. Keepers killed: {result.keepers_killed}. Isolation: {result.walls}.",
+        f"Faults: {faults}. Keepers killed: {result.keepers_killed}. Isolation: {result.isolation}.",
         f"Agents ended: {endings}.",
         f"{render.count(len(result.violations), 'violation')}, {left}.",
     ]

@@ -85,8 +85,8 @@ def print_status(view: Mapping[str, Any]) -> None:
     _print_needs(out, view["needs_me"])
     keeper = view["keeper"]
     out.print(Text(tell(_say_keeper(keeper))))
-    if view["walls"]:
-        out.print(Text(f"Workers: {view['walls']}"))
+    if view["isolation"]:
+        out.print(Text(f"Workers: {view['isolation']}"))
     for wait in view["waits"]:
         until = f" until {wait['until']}" if wait["until"] else ""
         line = f"Waits: {wait['scope']} {wait['name']}, {wait['cause']}{until} {shorten(wait['why'])}"
@@ -215,18 +215,18 @@ def draw_convoy(view: Mapping[str, Any]) -> Text:
     return line.append(f"  {draw_bar(view)}  {view['complete']}/{view['tasks']}  {say_time(view)}", style="not bold")
 
 
-def draw_workers(rows: Sequence[Mapping[str, Any]], room: int) -> Table:
-    """Draw a line a worker, for a live picture, as many as there is room for."""
+def draw_workers(rows: Sequence[Mapping[str, Any]], height: int) -> Table:
+    """Draw a line a worker, for a live picture, as many as fit."""
     table = Table.grid(padding=(0, 2), expand=True)
     for _ in range(3):
         table.add_column(no_wrap=True, overflow="ellipsis")
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # the title has what is left, and is cut first
-    for row in rows[: room if len(rows) <= room else room - 1]:
+    for row in rows[: height if len(rows) <= height else height - 1]:
         quiet = f", silent {say_duration(row['silent_s'])}" if row["state"] == "stalled" else ""
         doing = Text(row["state"], style=STYLES.get(row["state"], "")).append(f" {say_duration(row['for_s'])}{quiet}")
         table.add_row(Text(f"  worker {row['worker']}"), _cell(row["task"]), doing, Text(shorten(row["title"]), "dim"))
-    if len(rows) > room:
-        table.add_row(Text(f"  … and {len(rows) - room + 1} more"))
+    if len(rows) > height:
+        table.add_row(Text(f"  … and {len(rows) - height + 1} more"))
     return table
 
 
@@ -258,7 +258,7 @@ def say_duration(seconds: float) -> str:
 
 
 def shorten(value: object) -> str:
-    """Cut a long text where a line has room for its beginning only."""
+    """Cut a long text where a line has space for its beginning only."""
     text = tell(value)
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 

@@ -116,4 +116,4 @@ def _print(view: Mapping[str, Any]) -> None:
         typer.echo(render.clean(line))
 
 
-_ANOTHER = "Make room there, or name another directory with --to; then type it again."
+_ANOTHER = "Free some space there, or name another directory with --to; then type it again."

@@ -14,7 +14,7 @@ from hivekeeper.cli.here import Json, Reason, me, open_here
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import sessions as commands
 from hivekeeper.commands.trust import read_configuration, trust_configuration
-from hivekeeper.commands.work import make_environment, make_rooms, write_prompt
+from hivekeeper.commands.work import make_environment, make_mounts, write_prompt
 from hivekeeper.domain.budget import DAY, MICRO, Cap
 from hivekeeper.domain.report import Report
 from hivekeeper.domain.run import Order
@@ -27,7 +27,7 @@ from hivekeeper.runners import make_reader
 from hivekeeper.runners.reading import Lines
 from hivekeeper.runs.trial import Tried, try_out
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox.walls import Rooms
+from hivekeeper.sandbox.isolation import Mounts
 from hivekeeper.store import queries
 from hivekeeper.views import runners as views
 from hivekeeper.views.queue import get_repos
@@ -105,27 +105,27 @@ def runner_test(name: str, *, json: Json = False) -> None:
 
 
 def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
-    from hivekeeper.keeper.programs import find_hive_walls  # noqa: PLC0415 - only this command needs it
+    from hivekeeper.keeper.programs import find_hive_isolation  # noqa: PLC0415 - only this command needs it
 
     places, now = hive.places, to_seconds(hive.ledger.clock.now())
     for left in places.hive.glob("trial-*"):  # of one that was killed: there are sign-in files in it
         if now - left.stat().st_mtime > 2 * _TRIAL_S:
             shutil.rmtree(left, ignore_errors=True)
-    room = Path(tempfile.mkdtemp(prefix="trial-", dir=places.hive))
+    sandbox = Path(tempfile.mkdtemp(prefix="trial-", dir=places.hive))
     try:
         for part in ("work", "home", "tmp"):
-            (room / part).mkdir()
+            (sandbox / part).mkdir()
         prompt = str(write_prompt(places, _TRIAL))
-        environment = make_environment(places, room, HIVE_PROMPT=prompt)
-        rooms = make_rooms(places, room, prompt)
-        order = Order(f"_trials/{room.name}", "ask", (), str(room / "work"), environment, {}, rooms)
+        environment = make_environment(places, sandbox, HIVE_PROMPT=prompt)
+        mounts = make_mounts(places, sandbox, prompt)
+        order = Order(f"_trials/{sandbox.name}", "ask", (), str(sandbox / "work"), environment, {}, mounts)
         order = commands.order_session(order, runner)
-        allowed = Rooms(*(tuple((order.rooms or {})[name]) for name in ("write", "read", "hide")))
-        walls = find_hive_walls(hive, read_boot_id())
-        argv = walls.enclose(order.argv, order.directory, allowed, order.environment)
+        allowed = Mounts(*(tuple((order.mounts or {})[name]) for name in ("write", "read", "hide")))
+        isolation = find_hive_isolation(hive, read_boot_id())
+        argv = isolation.wrap(order.argv, order.directory, allowed, order.environment)
         tried = try_out(argv, order.directory, commands.find_environment(order), at_most_s=_TRIAL_S)
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(sandbox, ignore_errors=True)
     reader, lines = make_reader(runner, hive.settings.prices, runner.find_model(os.environ)), Lines()
     for line in (*lines.feed(tried.output), *lines.end()):
         reader.take(line)

@@ -213,8 +213,8 @@ class _Picture:
             workers = list_workers(connection, self._runs, self._hive.places.runs, now=now)
             convoys = [convoy for convoy in queries.list_convoys(connection) if self._is_shown(convoy)]
             bars = [render.draw_convoy(self._show_convoy(connection, convoy, now)) for convoy in convoys]
-            room = max(1, self._live.console.height - len(bars) - 2)
-            self._live.update(Group(*bars, render.draw_workers(workers, room)))
+            height = max(1, self._live.console.height - len(bars) - 2)
+            self._live.update(Group(*bars, render.draw_workers(workers, height)))
         with self._live.console:  # one write for both, so that nothing flickers
             self._live.refresh()
             if news:

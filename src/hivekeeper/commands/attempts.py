@@ -17,14 +17,14 @@ def dispatch_task(tx: Transaction, task: TaskRow, *, start: str | None = None) -
     if swarm > convoy.swarms:
         tx.record(e.SwarmOpened(task.convoy, swarm))
     number, worker = task.attempts + 1, convoy.workers + 1
-    event = tx.record(e.TaskDispatched(task.key, task.convoy, number, swarm, worker, task.has_room, start))
+    event = tx.record(e.TaskDispatched(task.key, task.convoy, number, swarm, worker, task.has_sandbox, start))
     return AttemptRow(
         task=task.key,
         number=number,
         convoy=task.convoy,
         swarm=swarm,
         worker=worker,
-        sandbox="PRESENT" if task.has_room else "NONE",
+        sandbox="PRESENT" if task.has_sandbox else "NONE",
         state=AttemptState.WORKING,
         started_at=event.occurred_at,
         start=start,

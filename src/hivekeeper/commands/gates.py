@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.commands.sessions import order_session
-from hivekeeper.commands.work import enclose, make_environment, make_rooms
+from hivekeeper.commands.work import make_environment, make_mounts, order_in_sandbox
 from hivekeeper.domain.gate import Gate
 from hivekeeper.domain.merge import IntendRun, find_regeneration
 from hivekeeper.domain.names import attempt_run_id, gate_run_id
@@ -37,28 +37,29 @@ def intend_verification(
 ) -> None:
     """Write the intent of the next run that verifies a tree."""
     gate, commit, number, slot = verification.gate, verification.commit, verification.number, verification.slot
-    repo, room = gate.repo, places.checkout(gate.repo.name, slot)
+    repo, checkout = gate.repo, places.checkout(gate.repo.name, slot)
     run = gate_run_id(repo.name, verification.tree, gate.digest, f"{number}.{slot}.{kind}")
     kept = {"HIVE_SETUP": repo.setup or "", "HIVE_KEEP": "\n".join(repo.keep), "HIVE_LOCK": "\n".join(repo.lock)}
     ours: dict[str, float | int | None] = {"wall_s": OUR_WALL_S, "grace_s": 5.0}
     theirs = {**asdict(Limits()), "wall_s": verification.wall_s, "grace_s": 5.0}
-    directory, rooms = str(room / "work"), make_rooms(places, room, str(room / "ready"))
+    directory, mounts = str(checkout / "work"), make_mounts(places, checkout, str(checkout / "ready"))
     match kind:
         case "checkout":
             cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
-            argv = orders.check_out_again(places.mirror(repo.name), commit, room, boot_id, cache)
+            argv = orders.check_out_again(places.mirror(repo.name), commit, checkout, boot_id, cache)
             order = Order(run, kind, argv, str(places.root), {**orders.NO_FSYNC_ENV, **kept}, ours)
         case "stash":
             order = Order(run, kind, (), str(places.root), kept, ours)
-            order = enclose(places, order, room, orders.keep_setup(room, places.cache(repo.name)), repo.name)
+            keep = orders.keep_setup(checkout, places.cache(repo.name))
+            order = order_in_sandbox(places, order, checkout, keep, repo.name)
         case "setup":
             argv = make_shell_argv(f'[ -e "$HIVE_READY" ] || {{\n{repo.setup}\n}}')
-            environment = make_environment(places, room, HIVE_READY=str(room / "ready"))
-            order = Order(run, kind, argv, directory, environment, theirs, rooms)
+            environment = make_environment(places, checkout, HIVE_READY=str(checkout / "ready"))
+            order = Order(run, kind, argv, directory, environment, theirs, mounts)
         case _:
             argv = make_shell_argv("\n".join(map(_as_step, gate.commands)))
-            environment = make_environment(places, room, HIVE_CANDIDATE=commit)
-            order = Order(run, kind, argv, directory, environment, theirs, rooms)
+            environment = make_environment(places, checkout, HIVE_CANDIDATE=commit)
+            order = Order(run, kind, argv, directory, environment, theirs, mounts)
     intend_run(tx, order, boot_id=boot_id, repo=repo.name)
 
 
@@ -99,25 +100,25 @@ class Settling:
 def intend_settling(tx: Transaction, places: Places, settling: Settling, step: IntendRun, *, boot_id: str) -> None:
     """Write the intent of the next run that settles a conflict."""
     entry, repo = settling.entry, settling.repo
-    mirror, room, root = places.mirror(repo.name), places.gate(entry.task, entry.attempt), str(places.root)
+    mirror, directory, root = places.mirror(repo.name), places.gate(entry.task, entry.attempt), str(places.root)
     run = attempt_run_id(entry.task, entry.attempt, f"{step.kind}-{step.number}")
     limits: dict[str, float | int | None] = {"wall_s": OUR_WALL_S, "grace_s": 5.0}
     noted = {"HIVE_OURS": settling.ours, "HIVE_TREE": settling.tree, "HIVE_CONFLICTS": "\n".join(settling.paths)}
     match step.kind:
         case "conflict":
-            argv = orders.check_out_tree(mirror, settling.tree, room)
+            argv = orders.check_out_tree(mirror, settling.tree, directory)
             order = Order(run, step.kind, argv, root, {**orders.NO_FSYNC_ENV, **noted}, limits)
         case "settle":
             ref = resolved_ref(entry, step.number)
             sides = (settling.ours, entry.commit_id)
-            settle = orders.settle_conflict(mirror, places.public(repo.name), room, ref, settling.tree, *sides)
+            settle = orders.settle_conflict(mirror, places.public(repo.name), directory, ref, settling.tree, *sides)
             order = Order(run, step.kind, (), root, {**orders.CLEAN_ENVIRONMENT, **noted}, limits)
-            order = enclose(places, order, room, settle, repo.name)
+            order = order_in_sandbox(places, order, directory, settle, repo.name)
         case _:
-            environment = make_environment(places, room, HIVE_PROMPT=settling.prompt, **noted)
-            rooms = make_rooms(places, room, *([settling.prompt] if settling.prompt else []))
+            environment = make_environment(places, directory, HIVE_PROMPT=settling.prompt, **noted)
+            mounts = make_mounts(places, directory, *([settling.prompt] if settling.prompt else []))
             limited = {**asdict(Limits()), **limits}
-            order = Order(run, step.kind, settling.argv, str(room / "work"), environment, limited, rooms)
+            order = Order(run, step.kind, settling.argv, str(directory / "work"), environment, limited, mounts)
             order = order_session(order, settling.runner) if settling.runner else order
     intend_run(tx, order, boot_id=boot_id, task=entry.task, attempt=entry.attempt, repo=repo.name)
 

@@ -36,7 +36,7 @@ def intend_run(
         environment=order.environment,
         limits=dict(order.limits),
         boot_id=boot_id,
-        rooms=order.rooms,
+        mounts=order.mounts,
         runner=order.runner,
         session=order.session,
     )

@@ -32,13 +32,13 @@ def order_session(order: Order, runner: Runner, session: str = "", *, resume: bo
         session = str(uuid.uuid5(_SESSIONS, order.run))
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib raises for a user nobody gave a home
     signed = [home / path[2:] if path.startswith("~/") else Path(path) for path in runner.sign_in]
-    rooms = order.rooms or {}
-    given = {**rooms, "read": [*rooms["read"], *(str(path) for path in signed if path.is_file())]}
+    mounts = order.mounts or {}
+    given = {**mounts, "read": [*mounts["read"], *(str(path) for path in signed if path.is_file())]}
     return replace(
         order,
         argv=runner.make_argv(session, resume=resume),
         environment={**order.environment, **runner.environment, "HIVE_HOME": str(home)},
-        rooms={**given, "inherit": list(runner.inherit)},
+        mounts={**given, "inherit": list(runner.inherit)},
         runner=runner.name if runner.speaks else None,
         session=session or None,
     )
@@ -46,7 +46,7 @@ def order_session(order: Order, runner: Runner, session: str = "", *, resume: bo
 
 def find_environment(order: Order) -> dict[str, str]:
     """Find what an order's command is given: what it says, and what of ours it names."""
-    names = (order.rooms or {}).get("inherit", ())
+    names = (order.mounts or {}).get("inherit", ())
     return {**{name: os.environ[name] for name in names if name in os.environ}, **order.environment}
 
 

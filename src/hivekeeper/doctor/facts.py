@@ -64,7 +64,7 @@ class Records:
 class Facts:
     """Records and world together.
 
-    `laid_out` has the rooms of sandboxes and gates on disk, `run_directories` runs by id, `stored` what lies among the
+    `laid_out` has sandboxes and gates on disk, `run_directories` runs by id, `stored` what lies among the
     mirrors and the public repositories.
     """
 

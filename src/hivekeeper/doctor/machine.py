@@ -1,4 +1,4 @@
-"""The machine and the settings: room on the disk, git, the boot, what keeps workers apart, and hive.toml."""
+"""The machine and the settings: space on the disk, git, the boot, what keeps workers apart, and hive.toml."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from hivekeeper.errors import HiveError
 from hivekeeper.git.mirror import check_git
 from hivekeeper.places import Places
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox import walls
+from hivekeeper.sandbox import isolation
 from hivekeeper.settings import Settings
 
 LEAST_FREE_BYTES = 1 << 30
@@ -25,8 +25,8 @@ def check_machine(places: Places, settings: Settings) -> Iterator[Finding]:
     yield from check_git_version()
     boot_id = read_boot_id()
     yield Finding(Check.BOOT, Level.OK, f"boot {boot_id}")
-    wanted = walls.Level(settings.level) if settings.level else None
-    yield judge_walls(walls.find_walls(places.walls, boot_id, wanted=wanted), settings.require)
+    wanted = isolation.Level(settings.level) if settings.level else None
+    yield judge_isolation(isolation.find_isolation(places.isolation, boot_id, wanted=wanted), settings.require)
 
 
 def check_directory(hive: Path) -> Iterator[Finding]:
@@ -39,17 +39,17 @@ def check_directory(hive: Path) -> Iterator[Finding]:
 
 
 def check_disk(hive: Path) -> Iterator[Finding]:
-    """Tell how much room is left, in bytes and in files."""
+    """Tell how much space is left, in bytes and in files."""
     disk = os.statvfs(hive)
     free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     advice = f"Free some space: du -xsh {hive}/*"
-    yield Finding(Check.DISK, decide_room(free, total, LEAST_FREE_BYTES), f"{free >> 20} MiB are free", advice)
+    yield Finding(Check.DISK, decide_space(free, total, LEAST_FREE_BYTES), f"{free >> 20} MiB are free", advice)
     if disk.f_files:  # some file systems do not count them
-        level = decide_room(disk.f_favail, disk.f_files, 0)
-        yield Finding(Check.DISK, level, f"{disk.f_favail} more files have room", advice)
+        level = decide_space(disk.f_favail, disk.f_files, 0)
+        yield Finding(Check.DISK, level, f"{disk.f_favail} more files can be made", advice)
 
 
-def decide_room(free: int, total: int, least: int) -> Level:
+def decide_space(free: int, total: int, least: int) -> Level:
     """Decide whether what is free is enough: a share of the whole, and not less than `least`."""
     if free <= 0:
         return Level.FAIL
@@ -64,11 +64,11 @@ def check_git_version() -> Iterator[Finding]:
         yield Finding(Check.GIT, Level.FAIL, error.what, error.advice)
 
 
-def judge_walls(found: walls.Walls, require: str | None) -> Finding:
+def judge_isolation(found: isolation.Isolation, require: str | None) -> Finding:
     """Tell what keeps workers apart, and whether that is as much as the settings ask for."""
     by = f"{found.level} ({found.level.builder})" if found.level.builder else f"{found.level} only"
     what = f"workers are kept apart by {by}{found.why and ': '}{found.why}"
-    if require is None or walls.Level(require).rank <= found.level.rank:
+    if require is None or isolation.Level(require).rank <= found.level.rank:
         return Finding(Check.WORKERS, Level.OK, what)
     advice = f"Do what it says, or ask for less: 'require' in [sandbox] of {FILE_NAME}."
     return Finding(Check.WORKERS, Level.FAIL, f"{FILE_NAME} requires {require}, and {what}.", advice)

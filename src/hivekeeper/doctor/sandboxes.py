@@ -1,4 +1,4 @@
-"""Rooms of sandboxes and gates without an attempt, attempts without their room, and clones made ahead.
+"""Sandboxes and gates without an attempt, attempts without their sandbox, and clones made ahead.
 
 A sandbox may go only if its work is proven kept: its attempt has settled, a snapshot of it ended well and left nothing
 out, the snapshot's ref is in the mirror, and no file of its worker is newer than the snapshot's start. The last is what

@@ -60,7 +60,7 @@ Step = Intend | Judge | Fail | LeaveUnknown | WaitForRun
 
 def list_kinds(task: TaskRow, repo: RepoRow | None, start: str | None) -> tuple[str, ...]:
     """List the kinds of run an attempt takes, in their order."""
-    if not task.has_room:
+    if not task.has_sandbox:
         return ("agent",)
     if repo is None:
         return ("sandbox", "agent", "snapshot")
@@ -85,7 +85,7 @@ def decide_step(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, 
     # A clone that is made anew is made ready anew.
     first = max((place for place, run in enumerate(runs) if run.kind == "sandbox"), default=0)
     last = {run.kind: run for run in (runs if begun else runs[first:])}
-    # Where an agent has been, what made its room ready is over, known or not.
+    # Where an agent has been, what made its sandbox ready is over, known or not.
     for kind in kinds[kinds.index("agent") :] if begun else kinds:
         run = last.get(kind)
         if run is None:
@@ -137,7 +137,7 @@ def _find_signal(run: RunRow) -> int | None:
 
 def _judge(task: TaskRow, agent: RunRow, snapshot: RunRow | None, boot_id: str) -> Step:
     kept = snapshot.boot_id if snapshot else boot_id
-    if agent.ended_well and (kept == agent.boot_id or not task.has_room):
+    if agent.ended_well and (kept == agent.boot_id or not task.has_sandbox):
         if snapshot is not None and not snapshot.succeeded:
             return Fail(f"it ended with exit code 0 but {snapshot.reason}")
         return Judge()

@@ -1,7 +1,7 @@
 """What comes next for one entry of a merge queue: its landing, and the settling of its conflict by a run.
 
 A landing is one run (`land-N`), believed when the branch holds the candidate. A conflict that no rule settles goes to a
-run, inside the walls: `conflict-N` lays the tree with its markers out, `resolve-N` is a command that makes the files
+run, in the sandbox: `conflict-N` lays the tree with its markers out, `resolve-N` is a command that makes the files
 anew or the resolver, `settle-N` keeps what became of them. What that came to is checked like anybody's work.
 """
 
@@ -117,7 +117,7 @@ def decide_settling(
         return Wait() if is_held else IntendRun("conflict", number + 1)  # a limit uses up no try
     if last.kind == "settle" and last.succeeded and number > spent:
         return LookAtSettled(number)
-    is_whole = last.boot_id == boot_id  # nothing in a room is synced
+    is_whole = last.boot_id == boot_id  # nothing in that directory is synced
     if last.ended_well and not unfit and last.kind != "settle" and is_whole:
         return IntendRun(SETTLING[SETTLING.index(last.kind) + 1], number)
     ends = [_tell_end(each, next_boot or boot_id) for each, next_boot in _list_rounds(ours)]

@@ -229,7 +229,7 @@ class TaskRow:
         return tuple(self.output.split("\n")) if self.output else ()
 
     @property
-    def has_room(self) -> bool:
+    def has_sandbox(self) -> bool:
         """Tell whether its workers have a place of their own; the others work where the hive lies."""
         return bool(self.repo or self.output) and self.branch is None
 
@@ -381,7 +381,7 @@ class RunRow:
     state: RunState
     intended_at: str
     intended_seq: int = 0
-    rooms: str | None = None
+    mounts: str | None = None
     runner: str | None = None
     session: str | None = None
     pid: int | None = None

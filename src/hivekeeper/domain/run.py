@@ -15,8 +15,8 @@ PERSON, MESSAGE, BUDGET, LIMIT, DOWN = "person", "message", "budget", "limit", "
 class Order:
     """Exactly what is to be run; argv is never a shell's text unless argv says so.
 
-    `rooms` is what a worker's run may touch; `inherit` in it names what it is given of the keeper's environment, and
-    `outside` is how many words of argv are a command of ours: it starts the rest of them, which alone is enclosed.
+    `mounts` is what a worker's run may touch; `inherit` in it names what it is given of the keeper's environment, and
+    `outside` is how many words of argv are a command of ours: it starts the rest, and only that runs in the sandbox.
     `runner` is the agent program it starts, and `session` its conversation, where that is known beforehand.
     """
 
@@ -26,14 +26,14 @@ class Order:
     directory: str
     environment: dict[str, str]
     limits: dict[str, float | int | None]
-    rooms: dict[str, list[str]] | None = None
+    mounts: dict[str, list[str]] | None = None
     runner: str | None = None
     session: str | None = None
 
     @property
     def outside(self) -> int:
-        """How many words of argv are not enclosed."""
-        return int(*(self.rooms or {}).get("outside", ()))
+        """How many words of argv run outside the sandbox."""
+        return int(*(self.mounts or {}).get("outside", ()))
 
     @property
     def digest(self) -> str:

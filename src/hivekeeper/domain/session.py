@@ -1,6 +1,6 @@
 """What follows from how a session ended: go on with it, begin another, wait, or take it for over.
 
-An attempt's sessions are its runs of kind `agent`, one after the other in one room. A usage limit holds its runner up
+An attempt's sessions are its runs of kind `agent`, one after another in one sandbox. A usage limit holds its runner up
 for everybody and parks the attempt, unless another runner may take the prompt; a conversation that grew too long is
 followed by a fresh one that is told what was done so far; a failing service is tried again later; a message interrupts
 and is what the session goes on with. Everything else is the end, and evidence decides what that was.
@@ -107,8 +107,8 @@ def decide_session(facts: Facts) -> SessionStep:
         return Unread()
     if last.outcome is None or last.state is RunState.LOST:
         return Finished()  # no agent program, or nobody knows what became of it
-    if facts.task.has_room and last.boot_id != facts.boot_id:
-        return Finished()  # nothing in its room is believed any more
+    if facts.task.has_sandbox and last.boot_id != facts.boot_id:
+        return Finished()  # nothing in its sandbox is believed any more
     match Outcome(last.outcome):
         case Outcome.NO_ANSWER if sum(run.outcome == Outcome.NO_ANSWER for run in facts.agents) > MOST_NO_ANSWERS:
             return Finished()  # a limit would have passed by now

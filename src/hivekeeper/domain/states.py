@@ -31,7 +31,7 @@ class TaskState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """An attempt is one worker's try at a task; PARKED keeps its room and waits for a limit to pass."""
+    """An attempt is one worker's try at a task; PARKED keeps its sandbox and waits for a limit to pass."""
 
     WORKING = "WORKING"
     PARKED = "PARKED"

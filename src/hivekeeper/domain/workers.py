@@ -1,6 +1,6 @@
 """What a worker is doing, in a word, and how long those at work will need for what is left.
 
-A worker is one attempt from its dispatch until its room is removed. It is never idle: who has no task is gone.
+A worker is one attempt from its dispatch until its sandbox is removed. It is never idle: who has no task is gone.
 """
 
 import json

@@ -88,8 +88,8 @@ class Checkout(_Place):
             raise RefusedError(why, "no files are checked out there")
         self._top = Path(self._ask("rev-parse", "--show-toplevel"))
         self._git_dir = Path(self._ask("rev-parse", "--absolute-git-dir"))
-        self._room, self._lock = self._git_dir / "hive-forward", self._git_dir / "index.lock"
-        self._marker, self._index = self._room / "marker", self._room / "index"
+        self._staging, self._lock = self._git_dir / "hive-forward", self._git_dir / "index.lock"
+        self._marker, self._index = self._staging / "marker", self._staging / "index"
         self._inherited = (os.open(self._git_dir, os.O_RDONLY | os.O_DIRECTORY),)
         fcntl.flock(*self._inherited, fcntl.LOCK_EX)
 
@@ -140,8 +140,8 @@ class Checkout(_Place):
             self._sync()  # gone for good before what says whose it was
             self._marker.unlink()
             self._sync()
-        if self._room.exists():
-            shutil.rmtree(self._room)
+        if self._staging.exists():
+            shutil.rmtree(self._staging)
             self._sync()
 
     def _check(self, new: str) -> str:
@@ -177,10 +177,10 @@ class Checkout(_Place):
 
     def _lay_out(self, side: str, commit: str, paths: list[Path]) -> None:
         """Have git write files as a commit has them, by that commit's own attributes."""
-        (self._room / side).mkdir(parents=True)
+        (self._staging / side).mkdir(parents=True)
         names = b"".join(os.fsencode(path) + b"\0" for path in paths)
         self._git("read-tree", commit, index=self._index)
-        place = ("-C", str(self._room / side), f"--git-dir={self._git_dir}", "--work-tree=.")
+        place = ("-C", str(self._staging / side), f"--git-dir={self._git_dir}", "--work-tree=.")
         found = self._git(*place, "check-attr", "-z", "--cached", "--stdin", "filter", index=self._index, words=names)
         # One that only the person's other configuration has would not run, and the files come as nobody wants them.
         for name in {os.fsdecode(name) for name in found.split(b"\0")[2::3]} - {"unspecified", "unset", "set"}:
@@ -196,23 +196,23 @@ class Checkout(_Place):
 
     def _find_obstacle(self, path: Path) -> Path | None:
         """Find what is not the old commit's: at the path, above it, or below it where a directory becomes a file."""
-        now, old = _look(self._top / path), _look(self._room / "old" / path)
+        now, old = _look(self._top / path), _look(self._staging / "old" / path)
         if foreign := self._find_foreign_parent(path, "old"):
             return foreign
         if now != _DIRECTORY or old != _DIRECTORY:
             return None if now == old else path
         below = (found.relative_to(self._top) for found in (self._top / path).rglob("*"))
-        return next((found for found in below if _look(self._room / "old" / found) is None), None)
+        return next((found for found in below if _look(self._staging / "old" / found) is None), None)
 
     def _find_foreign_parent(self, path: Path, side: str) -> Path | None:
         for parent in list(path.parents)[-2::-1]:
-            known = {None, _DIRECTORY, _look(self._room / side / parent)}
+            known = {None, _DIRECTORY, _look(self._staging / side / parent)}
             if _look(self._top / parent) not in known or os.path.lexists(self._top / parent / ".git"):
                 return parent
         return None
 
     def _begin(self, old: str, new: str) -> None:
-        draft = self._room / "draft"
+        draft = self._staging / "draft"
         draft.write_text(f"{old} {new}\n", "ascii")
         self._sync()  # whole before it has its name
         draft.rename(self._marker)
@@ -249,20 +249,20 @@ class Checkout(_Place):
 
     def _look_up(self, side: str, path: Path) -> str | None:
         """Tell what file a commit has at a path; a directory comes and goes with what is in it."""
-        found = _look(self._room / side / path)
+        found = _look(self._staging / side / path)
         return None if found == _DIRECTORY else found
 
     def _draft(self, side: str, paths: list[Path]) -> None:
         """Copy files, each to be given its place by one call: whole on disk before that, or torn they are nobody's."""
-        shutil.rmtree(self._room / "next", ignore_errors=True)
+        shutil.rmtree(self._staging / "next", ignore_errors=True)
         for path in paths:
-            draft = self._room / "next" / path
+            draft = self._staging / "next" / path
             draft.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(self._room / side / path, draft, follow_symlinks=False)
+            shutil.copy(self._staging / side / path, draft, follow_symlinks=False)
         self._sync()
 
     def _put(self, path: Path, *, remove: bool, create: bool) -> None:
-        here, draft = self._top / path, self._room / "next" / path
+        here, draft = self._top / path, self._staging / "next" / path
         if remove:
             here.unlink()
             with suppress(OSError):  # at the first that is not empty
@@ -277,8 +277,8 @@ class Checkout(_Place):
 
     def _remove_empty(self) -> None:
         """Remove directories that were made for files which have not come."""
-        for made in sorted((self._room / "new").rglob("*"), reverse=True):
-            path = made.relative_to(self._room / "new")
+        for made in sorted((self._staging / "new").rglob("*"), reverse=True):
+            path = made.relative_to(self._staging / "new")
             with suppress(OSError):
                 if not self._find_foreign_parent(path, "new"):
                     (self._top / path).rmdir()

@@ -50,7 +50,7 @@ Argv = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Enclosed:
+class InSandbox:
     """A command of ours, and one it is given as its last arguments to start `inside` a sandbox, where that may write.
 
     Whatever reads what a worker may still change is inside: there a link leads to nothing the worker could not read.
@@ -96,32 +96,32 @@ def fetch_repository(mirror: Path, public: Path, source: str, branch: str, publi
     return _script("fetch_repository", mirror, public, source, branch, publish)
 
 
-def make_sandbox(room: Path, public: Path, branch: str, mirror: Path, start: str, cache: str) -> Argv:
-    """Make a worker's room with a clone: of what has landed, or of what a predecessor left; `cache` may be none."""
-    return _script("make_sandbox", room, public, branch, mirror, start, cache)
+def make_sandbox(sandbox: Path, public: Path, branch: str, mirror: Path, start: str, cache: str) -> Argv:
+    """Make a worker's sandbox with a clone: of what has landed, or of what a predecessor left; `cache` may be none."""
+    return _script("make_sandbox", sandbox, public, branch, mirror, start, cache)
 
 
-def keep_setup(room: Path, cache: Path) -> Enclosed:
+def keep_setup(sandbox: Path, cache: Path) -> InSandbox:
     """Keep what a setup made for later clones."""
-    return Enclosed(_script("keep_setup", room, cache), _script("copy_setup", room / "work"), (cache,))
+    return InSandbox(_script("keep_setup", sandbox, cache), _script("copy_setup", sandbox / "work"), (cache,))
 
 
 def snapshot_attempt(
-    mirror: Path, public: Path, room: Path, ref: str, rest: str, keep: tuple[str, ...] = ()
-) -> Enclosed:
+    mirror: Path, public: Path, sandbox: Path, ref: str, rest: str, keep: tuple[str, ...] = ()
+) -> InSandbox:
     """Keep what a worker made, committed or not, under a ref of the mirror, and what git leaves out under another."""
-    draft, work = room / "end.draft", room / "work"
-    outside = _script("snapshot_attempt", mirror, public, room, draft, ref, rest)
-    return Enclosed(outside, _script("read_work", work, sys.executable, str(LARGEST_REST), *keep), (draft, work))
+    draft, work = sandbox / "end.draft", sandbox / "work"
+    outside = _script("snapshot_attempt", mirror, public, sandbox, draft, ref, rest)
+    return InSandbox(outside, _script("read_work", work, sys.executable, str(LARGEST_REST), *keep), (draft, work))
 
 
 def save_attempt(
-    mirror: Path, public: Path, room: Path, ref: str, backup: str | None, keep: tuple[str, ...] = ()
-) -> Enclosed:
+    mirror: Path, public: Path, sandbox: Path, ref: str, backup: str | None, keep: tuple[str, ...] = ()
+) -> InSandbox:
     """Keep what a worker has made so far, if that is more than last time, here and in a second repository."""
-    draft, work = room / "save.draft", room / "work"
-    outside = _script("save_attempt", mirror, public, room, draft, *ref.rsplit("/", 1), backup or "")
-    return Enclosed(outside, _script("read_work", work, sys.executable, "0", *keep), (draft, work))
+    draft, work = sandbox / "save.draft", sandbox / "work"
+    outside = _script("save_attempt", mirror, public, sandbox, draft, *ref.rsplit("/", 1), backup or "")
+    return InSandbox(outside, _script("read_work", work, sys.executable, "0", *keep), (draft, work))
 
 
 def push_backup(mirror: Path, backup: str, ref: str) -> Argv:
@@ -129,14 +129,14 @@ def push_backup(mirror: Path, backup: str, ref: str) -> Argv:
     return _script("push_backup", mirror, backup, ref)
 
 
-def check_out_tree(mirror: Path, commit: str, room: Path) -> Argv:
+def check_out_tree(mirror: Path, commit: str, directory: Path) -> Argv:
     """Lay out exactly a commit's tree for the gate."""
-    return _script("check_out_tree", mirror, commit, room)
+    return _script("check_out_tree", mirror, commit, directory)
 
 
-def check_out_again(mirror: Path, commit: str, room: Path, boot_id: str, cache: str) -> Argv:
+def check_out_again(mirror: Path, commit: str, checkout: Path, boot_id: str, cache: str) -> Argv:
     """Lay out exactly a commit's tree for the gate, where another was before; `cache` may be none."""
-    return _script("check_out_again", mirror, commit, room, boot_id, cache)
+    return _script("check_out_again", mirror, commit, checkout, boot_id, cache)
 
 
 def bring_branch(mirror: Path, source: str, commit: str, ref: str) -> Argv:
@@ -145,17 +145,17 @@ def bring_branch(mirror: Path, source: str, commit: str, ref: str) -> Argv:
 
 
 def settle_conflict(  # noqa: PLR0913, PLR0917 - one argument of the script each
-    mirror: Path, public: Path, room: Path, ref: str, tree: str, ours: str, theirs: str
-) -> Enclosed:
+    mirror: Path, public: Path, directory: Path, ref: str, tree: str, ours: str, theirs: str
+) -> InSandbox:
     """Keep how a conflict was settled in a directory, under a ref of the mirror, as a merge of both sides."""
-    draft = room / "settled.draft"
+    draft = directory / "settled.draft"
     outside = _script("settle_conflict", mirror, public, draft, ref, tree, ours, theirs)
-    return Enclosed(outside, _script("read_settled", room / "work", tree), (draft,))
+    return InSandbox(outside, _script("read_settled", directory / "work", tree), (draft,))
 
 
-def check_out_trees(room: Path, trees: Sequence[tuple[Path, str, str]]) -> Argv:
+def check_out_trees(directory: Path, trees: Sequence[tuple[Path, str, str]]) -> Argv:
     """Lay out several commits' trees side by side, each of a mirror and under a name."""
-    return _script("check_out_trees", room, *(part for tree in trees for part in tree))
+    return _script("check_out_trees", directory, *(part for tree in trees for part in tree))
 
 
 def land_commit(mirror: Path, public: Path, branch: str, new: str, old: str) -> Argv:

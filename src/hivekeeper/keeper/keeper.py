@@ -19,12 +19,12 @@ from hivekeeper.domain.states import AttemptState
 from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper import lease
-from hivekeeper.keeper.programs import find_hive_walls, find_problem, refuse_secrets, refuse_weak_walls
+from hivekeeper.keeper.programs import find_hive_isolation, find_problem, refuse_secrets, refuse_weak_isolation
 from hivekeeper.loops import Counts, Leaving, Loop, Parts, find_loops
 from hivekeeper.nudges import NudgeSocket, nudge
 from hivekeeper.runs.local import LocalRuns, Runs
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox.walls import Walls
+from hivekeeper.sandbox.isolation import Isolation
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_head
 
@@ -57,7 +57,7 @@ class Keeper:
         self.problems: dict[str, str] = {}
         settings = hive.settings
         refuse_secrets(hive.settings, hive.places)
-        refuse_weak_walls(hive, read_boot_id())
+        refuse_weak_isolation(hive, read_boot_id())
         self._lease = lease.take(
             hive.ledger, hive.places.keeper_lock, self.clock, abandoned_after_s=settings.abandoned_after_s
         )
@@ -66,7 +66,7 @@ class Keeper:
             name = read_head(connection).hive
         self.changed = threading.Event()
         self.runs = runs or LocalRuns(hive.places.runs, name, self._note_change)
-        self._walls: Walls | None = None
+        self._isolation: Isolation | None = None
         self._workers = workers
         self._read_at = self._seen = _read_stamp(hive.places.root / FILE_NAME)  # whoever opened the hive has read it
         self._seen_s = 0.0
@@ -91,18 +91,18 @@ class Keeper:
                 workers=self._workers or settings.workers,
                 runners={SCRIPTED.name: SCRIPTED, **settings.runners},
             ),
-            self.find_walls,
-            lambda runner: find_problem(runner, self.find_walls()),
+            self.find_isolation,
+            lambda runner: find_problem(runner, self.find_isolation()),
             dict(os.environ),
             self._leaving,
         )
         return [loop(parts) for loop in find_loops()]
 
-    def find_walls(self) -> Walls:
-        """Find the walls around workers, once: trying to escape takes a moment."""
-        if self._walls is None:
-            self._walls = find_hive_walls(self.hive, self.runs.boot_id)
-        return self._walls
+    def find_isolation(self) -> Isolation:
+        """Find how workers are isolated, once: trying to escape takes a moment."""
+        if self._isolation is None:
+            self._isolation = find_hive_isolation(self.hive, self.runs.boot_id)
+        return self._isolation
 
     def reload_settings(self) -> bool:
         """Take up a changed hive.toml; False when there was none, or it cannot be used, which is told."""
@@ -120,14 +120,14 @@ class Keeper:
         try:
             new = replace(self.hive, settings=load_settings(self.hive.places.root))
             refuse_secrets(new.settings, new.places)
-            refuse_weak_walls(new, self.runs.boot_id)
+            refuse_weak_isolation(new, self.runs.boot_id)
         except (HiveError, OSError) as error:
             self.problems["hive.toml"] = f"{error} The old settings stay in use."
             log.warning("hive.toml: %s", error)
             return False
         if new.settings == self.hive.settings:
             return False
-        self.hive, self._walls = new, None
+        self.hive, self._isolation = new, None
         self.loops = self._build()  # as by a keeper that follows another: all that matters is in the ledger
         log.warning("hive.toml was changed: its settings hold from now on")
         return True

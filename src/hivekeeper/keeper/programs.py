@@ -11,9 +11,9 @@ from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.hive import Hive
 from hivekeeper.places import Places
 from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.sandbox.isolation import Isolation, Level, find_isolation
 from hivekeeper.sandbox.layout import is_within, trace
 from hivekeeper.sandbox.toolchain import find_secret
-from hivekeeper.sandbox.walls import Level, Walls, find_walls
 from hivekeeper.settings import BUILT_IN_RUNNERS, Settings
 
 _PLAIN = re.compile(r"[\w.+/~-]+")
@@ -23,13 +23,13 @@ _SHELL = frozenset(
 )
 
 
-def find_hive_walls(hive: Hive, boot_id: str) -> Walls:
+def find_hive_isolation(hive: Hive, boot_id: str) -> Isolation:
     """Find how well this machine can keep a hive's workers apart, as its settings want it."""
     settings, kept = hive.settings, str(hive.places.hive)
     paths = (path for runner in settings.runners.values() for _, path in runner.list_paths())
     wanted = Level(settings.level) if settings.level else None
-    return find_walls(
-        hive.places.walls,
+    return find_isolation(
+        hive.places.isolation,
         boot_id,
         wanted=wanted,
         extra_read=settings.read,
@@ -49,24 +49,24 @@ def refuse_secrets(settings: Settings, places: Places) -> None:
                 raise InputError(what, advice=advice)
 
 
-def refuse_weak_walls(hive: Hive, boot_id: str) -> None:
+def refuse_weak_isolation(hive: Hive, boot_id: str) -> None:
     """Refuse to keep a hive whose workers could not be kept apart as well as its settings require."""
     required = Level(hive.settings.require) if hive.settings.require else Level.LIMITS
-    if required is not Level.LIMITS and (walls := find_hive_walls(hive, boot_id)).level.rank < required.rank:
-        what = f"This hive requires {required} for its workers, and this machine has {walls.level}: {walls.why}."
+    if required is not Level.LIMITS and (found := find_hive_isolation(hive, boot_id)).level.rank < required.rank:
+        what = f"This hive requires {required} for its workers, and this machine has {found.level}: {found.why}."
         raise UnavailableError(what, advice="Fix that, or lower `require` in [sandbox] of hive.toml.")
 
 
 def refuse_missing(hive: Hive, tasks: Iterable[tuple[str, tuple[str, ...]]]) -> None:
     """Refuse tasks whose prompt nobody who may take it could be given to, each named with its runners."""
-    walls: Walls | None = None
+    isolation: Isolation | None = None
     for task, names in tasks:
         problems: list[str] = []
         for name in names:
             if name in BUILT_IN_RUNNERS or name not in hive.settings.runners:
                 break
-            walls = walls or find_hive_walls(hive, read_boot_id())
-            if (problem := find_problem(hive.settings.runners[name], walls)) is None:
+            isolation = isolation or find_hive_isolation(hive, read_boot_id())
+            if (problem := find_problem(hive.settings.runners[name], isolation)) is None:
                 break
             problems.append(problem)
         else:
@@ -75,7 +75,7 @@ def refuse_missing(hive: Hive, tasks: Iterable[tuple[str, tuple[str, ...]]]) -> 
                 raise InputError(what, advice="Nothing was submitted. See what is here: hive runner ls")
 
 
-def find_problem(runner: Runner, walls: Walls) -> str | None:
+def find_problem(runner: Runner, isolation: Isolation) -> str | None:
     """Find why a runner's program cannot be started inside the sandbox, and what to write; None where it can."""
     program, table = runner.program, f"[runners.{runner.name}] of hive.toml"
     if not _PLAIN.fullmatch(program) or program in _SHELL:
@@ -91,7 +91,7 @@ def find_problem(runner: Runner, walls: Walls) -> str | None:
         return (
             f"'{program}' of runner '{runner.name}' {where}; install it, or write its full path as `command` in {table}"
         )
-    if not walls.sees(found, runner.environment):
+    if not isolation.sees(found, runner.environment):
         line = f'read = ["{Path(found).resolve().parent}"]'
         return f"{found} of runner '{runner.name}' is hidden in the sandbox; write {line} in [sandbox] of hive.toml"
     return None

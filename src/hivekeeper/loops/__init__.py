@@ -17,7 +17,7 @@ from hivekeeper.domain.events import Body, RunExited, RunLost
 from hivekeeper.domain.runner import Runner
 from hivekeeper.places import Places
 from hivekeeper.runs.local import Runs
-from hivekeeper.sandbox.walls import Walls
+from hivekeeper.sandbox.isolation import Isolation
 from hivekeeper.settings import Settings
 from hivekeeper.store.ledger import ByKeeper, Ledger
 
@@ -42,7 +42,7 @@ class Parts:
     runs: Runs
     clock: Clock
     settings: Settings
-    find_walls: Callable[[], Walls]
+    find_isolation: Callable[[], Isolation]
     find_problem: Callable[[Runner], str | None] = lambda _: None
     environment: Mapping[str, str] = field(default_factory=dict)
     leaving: Leaving = field(default_factory=Leaving)

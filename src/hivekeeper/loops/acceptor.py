@@ -1,7 +1,7 @@
 """The acceptor: tries a convoy as a whole when all its tasks are complete, if its plan says how.
 
-The integration branches of its repositories are laid out side by side (`trees`), the plan's command runs on them inside
-the walls (`accept`), and they are removed (`sweep`). Only a convoy whose command ended with 0 is COMPLETE; another one
+The integration branches of its repositories are laid out side by side (`trees`), the plan's command runs on them in a
+sandbox (`accept`), and they are removed (`sweep`). Only a convoy whose command ended with 0 is COMPLETE; another one
 has FAILED and is tried again when it is handed in again.
 """
 
@@ -11,7 +11,7 @@ from typing import assert_never
 
 from hivekeeper.commands import convoys as commands
 from hivekeeper.commands.runs import intend_run
-from hivekeeper.commands.work import make_environment, make_rooms
+from hivekeeper.commands.work import make_environment, make_mounts
 from hivekeeper.domain import convoy as c
 from hivekeeper.domain import events as e
 from hivekeeper.domain.names import convoy_run_id
@@ -73,20 +73,20 @@ class Acceptor(Loop):
 
     def _intend(self, tx: Transaction, fact: _Facts, kind: str) -> None:
         name, root = fact.convoy.name, str(self._places.root)
-        room = self._places.gate(f"{name}/_accept", 1)
+        directory = self._places.gate(f"{name}/_accept", 1)
         limits: dict[str, float | int | None] = {"wall_s": ACCEPT_WALL_S, "grace_s": 5.0}
         run = convoy_run_id(name, kind, tx.head.seq + 1)
         match kind:
             case "accept":
-                argv, environment = make_shell_argv(str(fact.convoy.accept)), make_environment(self._places, room)
-                limits, rooms = {**asdict(Limits()), **limits}, make_rooms(self._places, room)
-                order = Order(run, kind, argv, str(room / "work"), environment, limits, rooms)
+                argv, environment = make_shell_argv(str(fact.convoy.accept)), make_environment(self._places, directory)
+                limits, mounts = {**asdict(Limits()), **limits}, make_mounts(self._places, directory)
+                order = Order(run, kind, argv, str(directory / "work"), environment, limits, mounts)
             case "trees":
                 trees = [(self._places.mirror(repo.name), str(repo.integration), repo.name) for repo in fact.repos]
-                argv = orders.check_out_trees(room, trees)
+                argv = orders.check_out_trees(directory, trees)
                 order = Order(run, kind, argv, root, dict(orders.NO_FSYNC_ENV), limits)
             case _:
-                order = Order(run, kind, orders.remove_directory(room), root, {}, limits)
+                order = Order(run, kind, orders.remove_directory(directory), root, {}, limits)
         intend_run(tx, order, boot_id=self._boot_id)
 
 

@@ -4,10 +4,10 @@ Rules:
 1. A task is dispatched when all its predecessors are COMPLETE and a worker is free; never when it has ended.
 2. Dispatch and the first run's intent are one commit, before anything starts.
 3. Evidence decides. On a repository: the agent ended well *and* the tree changed, only where it may; then the change
-   goes to the merge queue. Without one: the agent ended well and all it promised was collected from its room.
+   goes to the merge queue. Without one: the agent ended well and all it promised was collected from its sandbox.
 4. What a worker made is kept now and then, and before its attempt is judged, whatever the agent's end was. A worker
    that was cut off has a successor that goes on from there.
-5. A usage limit is no end: what was made is kept, the attempt parked, and its session resumed in the same room when
+5. A usage limit is no end: what was made is kept, the attempt parked, and its session resumed in the same sandbox when
    nothing holds it up any more; or another runner that may take the prompt goes on. Nothing begins over its budget.
 6. A cancelled task's runs are ended first; only then is it CANCELLED.
 """
@@ -141,7 +141,7 @@ class Dispatcher(Loop):
             for task in ready:
                 attempt = commands.dispatch_task(tx, task, start=starts.get(task.key))
                 work = _gather(task, attempt, [], repos, self._settings)
-                if task.has_room:  # the others are given their prompt by the next pass, with everything else
+                if task.has_sandbox:  # the others are given their prompt by the next pass, with everything else
                     intend_step(tx, self._places, work, a.Intend("sandbox", 1), boot_id=self._boot_id)
                 elif work.argv and not needs_prompt(task):
                     told = self._sessions.tell(tx.connection, work)

@@ -20,7 +20,7 @@ from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.sandbox.walls import Rooms
+from hivekeeper.sandbox.isolation import Mounts
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
@@ -92,7 +92,7 @@ class Executor(Loop):
         if now - self._asked.get(row.id, -ASK_AGAIN_S) < ASK_AGAIN_S:
             return 0
         self._asked[row.id] = now
-        rooms = None if row.rooms is None else json.loads(row.rooms)
+        mounts = None if row.mounts is None else json.loads(row.mounts)
         order = r.Order(
             run=row.id,
             kind=row.kind,
@@ -100,17 +100,17 @@ class Executor(Loop):
             directory=row.directory,
             environment=json.loads(row.environment),
             limits=json.loads(row.limits),
-            rooms=rooms,
+            mounts=mounts,
         )
-        self._runs.start(order, None if rooms is None else self._enclose(order, rooms))
+        self._runs.start(order, None if mounts is None else self._isolate(order, mounts))
         return 1
 
-    def _enclose(self, order: r.Order, rooms: dict[str, list[str]]) -> tuple[str, ...]:
-        """Put a worker's command inside the walls; the ledger has what is run, the walls are this machine's."""
-        allowed = Rooms(tuple(rooms["write"]), tuple(rooms["read"]), tuple(rooms["hide"]))
+    def _isolate(self, order: r.Order, mounts: dict[str, list[str]]) -> tuple[str, ...]:
+        """Put a worker's command in its sandbox; the ledger has what is run, the isolation is this machine's."""
+        allowed = Mounts(tuple(mounts["write"]), tuple(mounts["read"]), tuple(mounts["hide"]))
         largest = None if (disk := order.limits.get("disk_bytes")) is None else int(disk)
         ours, theirs = order.argv[: order.outside], order.argv[order.outside :]
-        return (*ours, *self._parts.find_walls().enclose(theirs, order.directory, allowed, order.environment, largest))
+        return (*ours, *self._parts.find_isolation().wrap(theirs, order.directory, allowed, order.environment, largest))
 
     def _record(self, tx: Transaction, row: RunRow, verdict: r.Verdict) -> None:
         match verdict:

@@ -1,4 +1,4 @@
-"""Codex: `codex exec --json`; its own sandbox cannot commit, so it is bypassed inside the hive's walls."""
+"""Codex: `codex exec --json`; its own sandbox cannot commit, so it is bypassed inside the hive's."""
 
 from typing import Any
 

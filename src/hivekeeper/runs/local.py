@@ -33,8 +33,8 @@ class Runs(Protocol):
 
     boot_id: str
 
-    def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
-        """Ask for a run, as it is or `enclosed` in walls; asking twice starts it once."""
+    def start(self, order: Order, isolated: tuple[str, ...] | None = None) -> None:
+        """Ask for a run, as it is or `isolated` in a sandbox; asking twice starts it once."""
         ...
 
     def look(self, run: str, known: Claim | None = None) -> Look:
@@ -106,17 +106,17 @@ class LocalRuns:
         self._watcher.start()
 
     @_translate_os_errors
-    def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
+    def start(self, order: Order, isolated: tuple[str, ...] | None = None) -> None:
         request = {
             "run": order.run,
             "run_directory": f"{self._root}/{order.run}",
             "claim": {"boot_id": self.boot_id, "order": order.digest},
-            "argv": enclosed or order.argv,
+            "argv": isolated or order.argv,
             "directory": order.directory,
             "environment": self._environment(order),
             "limits": order.limits,
-            "measured": order.rooms["own"] if order.rooms else [order.directory],
-            "walled": Path(*(enclosed or order.argv)[:1]).name == "bwrap",
+            "measured": order.mounts["own"] if order.mounts else [order.directory],
+            "isolated": Path(*(isolated or order.argv)[:1]).name == "bwrap",
         }
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
@@ -195,7 +195,7 @@ class LocalRuns:
         self._epoll.close()
 
     def _environment(self, order: Order) -> dict[str, str]:
-        names = (*INHERITED, *(order.rooms or {}).get("inherit", ()))
+        names = (*INHERITED, *(order.mounts or {}).get("inherit", ()))
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         return {**inherited, **order.environment, "HIVE_RUN": f"{self._hive}/{order.run}"}
 

@@ -207,7 +207,7 @@ class _Watch:
         """Start the command. Every descriptor that following it takes is there before it begins."""
         self.directory = directory
         self.limits: dict[str, float | None] = request["limits"]  # type: ignore[assignment]
-        self.is_walled = bool(request.get("walled"))
+        self.is_isolated = bool(request.get("isolated"))
         self.file: int | None = None
         self.output_bytes = 0
         self.tail = b""
@@ -288,11 +288,11 @@ class _Watch:
             return False
         self.heard = time.monotonic()
         cap = self.limits.get("output_bytes")
-        room = len(words) if cap is None else max(0, int(cap) - self.output_bytes)
+        left = len(words) if cap is None else max(0, int(cap) - self.output_bytes)
         self.output_bytes += len(words)
-        self._keep(words[:room])
-        if len(words) > room:  # over the cap: its coming ends the run, and only the last of it is kept
-            self.tail = (self.tail + words[room:])[-_KEPT_TAIL:]
+        self._keep(words[:left])
+        if len(words) > left:  # over the cap: its coming ends the run, and only the last of it is kept
+            self.tail = (self.tail + words[left:])[-_KEPT_TAIL:]
             if self.kill_at is None:
                 self._end("output")
         return bool(words)
@@ -355,7 +355,7 @@ class _Watch:
         """Ask the run to end, and give it its grace."""
         self.ended_by = reason
         self.kill_at = time.monotonic() + float(self.limits.get("grace_s") or 0.0)
-        if not self.is_walled:
+        if not self.is_isolated:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child, signal.SIGTERM)
             return
@@ -368,7 +368,7 @@ class _Watch:
     def _kill(self, reason: str) -> None:
         """End the run without asking: it is taking from everybody."""
         self.ended_by, self.kill_at = reason, time.monotonic()
-        # One call that no fork outruns: it ends a bomb that stayed in its group, and walls with everything inside.
+        # One call that no fork outruns: it ends a bomb that stayed in its group, and a sandbox with all that is inside.
         # Whatever left the group is left to kill_tree, which then has the machine to itself.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.child, signal.SIGKILL)

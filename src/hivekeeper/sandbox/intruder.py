@@ -1,10 +1,10 @@
-"""Tries to get out of the walls it is started in and tells what it could do; a script for a bare interpreter.
+"""Tries to get out of the sandbox it is started in and tells what it could do; a script for a bare interpreter.
 
 Everything it tries is harmless if it succeeds: it touches only what the probe made for it.
 """
 
 # ruff: noqa: PTH119, PTH120, PTH123, PTH208
-# A bare interpreter (-I -S), as the walls start one.
+# A bare interpreter (-I -S), as the sandbox starts one.
 
 import contextlib
 import json
@@ -14,12 +14,12 @@ import sys
 
 _ORPHAN_LIVES_S = 10
 _ELSEWHERE = "/etc/passwd"  # where nothing is hidden; opened, never written to
-VICTIM = b"walls-" + b"victim"  # in two parts, so that our own source on a command line is not taken for it
+VICTIM = b"sandbox-" + b"victim"  # in two parts, so that our own source on a command line is not taken for it
 
 
 def main(plan: dict[str, object], *, leave_an_orphan: bool) -> None:
     """Try everything, say so in one line, and stay until killed if there is an orphan to leave."""
-    secrets, doors, room, victim = plan["secrets"], plan["doors"], plan["room"], plan["victim"]
+    secrets, doors, sandbox, victim = plan["secrets"], plan["doors"], plan["sandbox"], plan["victim"]
     assert isinstance(secrets, list)
     assert isinstance(doors, list)
     told = {
@@ -28,7 +28,7 @@ def main(plan: dict[str, object], *, leave_an_orphan: bool) -> None:
         "opened": [path for path in (*secrets, __file__, _ELSEWHERE) if _can(path, os.O_WRONLY)],
         "cut": [path for path in secrets if _cut(path)],
         "seen": [name for name in ("cmdline", "environ") if _find_victim(name)],
-        "room": all(_can(f"{room}/{name}", os.O_WRONLY | os.O_CREAT) for name in ("mine", "mine-too")),
+        "sandbox": all(_can(f"{sandbox}/{name}", os.O_WRONLY | os.O_CREAT) for name in ("mine", "mine-too")),
         "shell": os.spawnvp(os.P_WAIT, "sh", ["sh", "-c", "exit 7"]) == 7,  # noqa: PLR2004, S606 - any shell
     }
     for path in doors:

@@ -44,7 +44,7 @@ def read_version() -> int:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Be walled in, then be the command."""
+    """Apply the rules, then become the command."""
     split = arguments.index("--")
     directory, *named = arguments[:split]
     places = {path: _MODES[mode] for mode, path in zip(named[::2], named[1::2], strict=True)}

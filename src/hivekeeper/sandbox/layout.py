@@ -1,11 +1,11 @@
-"""Which paths a run may write, may read and must not see, decided for every kind of wall in the same way.
+"""Which paths a run may write, may read and must not see, decided for every isolation level in the same way.
 
 Rules:
 1. The deepest path that is named decides; at one path writing beats reading beats hiding. All else is read-only.
 2. Everything is named by its real path. A link on the way that lies in a hidden place is laid out again there.
-3. A room that is reached through a link inside a write room is left out: the link is a worker's, and following it
+3. A mount that is reached through a link inside a writable one is left out: the link is a worker's, and following it
    would open whatever it points to.
-4. Programs that lie in a hidden place come back read-only, except where a room says something else.
+4. Programs that lie in a hidden place come back read-only, except where a mount says something else.
 """
 
 # ruff: noqa: PTH100, PTH115
@@ -88,16 +88,16 @@ def lay_out(
     hide: Iterable[str], read: Iterable[str], write: Iterable[str], toolchain: Iterable[tuple[Traced, Mode]]
 ) -> Layout:
     """Decide what may be done where."""
-    layout, rooms = Layout(), list[str]()
-    for path in sorted(write):  # so that a room comes before those inside it
+    layout, writable = Layout(), list[str]()
+    for path in sorted(write):  # so that a mount comes before those inside it
         traced = trace(path)
-        if not _is_led_by_a_worker(traced, rooms):
-            rooms.append(traced.real)
+        if not _is_led_by_a_worker(traced, writable):
+            writable.append(traced.real)
             layout.name(traced, Mode.WRITE)
     for mode, paths in ((Mode.HIDE, hide), (Mode.READ, read)):
         for path in paths:
             traced = trace(path)
-            if os.path.lexists(traced.real) and not _is_led_by_a_worker(traced, rooms):
+            if os.path.lexists(traced.real) and not _is_led_by_a_worker(traced, writable):
                 layout.name(traced, mode)
     for traced, mode in [found for found in toolchain if layout.mode_at(found[0].real) is Mode.HIDE]:
         layout.name(traced, mode)
@@ -109,8 +109,8 @@ def is_within(path: str, place: str) -> bool:
     return path == place or path.startswith(f"{place}/")
 
 
-def _is_led_by_a_worker(traced: Traced, rooms: list[str]) -> bool:
-    return any(is_within(link, room) for link in traced.links for room in rooms)
+def _is_led_by_a_worker(traced: Traced, writable: list[str]) -> bool:
+    return any(is_within(link, place) for link in traced.links for place in writable)
 
 
 def _read_link(path: str) -> str | None:

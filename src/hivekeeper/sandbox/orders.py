@@ -1,4 +1,4 @@
-"""Rooms of tasks without a repository, each effect an argv for a run."""
+"""Sandboxes of tasks without a repository, each effect an argv for a run."""
 
 import shlex
 import sys
@@ -9,10 +9,10 @@ _COLLECT = Path(__file__).parent / "collect.py"
 _SESSION_LOG = Path(__file__).parent / "session_log.py"
 
 
-def make_room(room: Path) -> tuple[str, ...]:
-    """Make a worker's room; what a killed run left there was never given to a worker."""
+def make_sandbox_dir(sandbox: Path) -> tuple[str, ...]:
+    """Make a worker's sandbox; what a killed run left there was never given to a worker."""
     script = 'rm -rf -- "$1" && mkdir -p -- "$1/work" "$1/home" "$1/tmp"'
-    return ("sh", "-euc", script, "sh", str(room))
+    return ("sh", "-euc", script, "sh", str(sandbox))
 
 
 def collect_outputs(work: Path, kept: Path, target: Path | None, outputs: tuple[str, ...]) -> tuple[str, ...]:
@@ -21,7 +21,7 @@ def collect_outputs(work: Path, kept: Path, target: Path | None, outputs: tuple[
 
 
 def remove_sandbox(sandbox: Path, gate: Path, kept: Path, logs: Sequence[str]) -> tuple[str, ...]:
-    """Remove a worker's room, whatever it has made of its permissions, and first keep what its program wrote down."""
+    """Remove a worker's sandbox, whatever it has made of its permissions; first keep what its program wrote down."""
     keep = [sys.executable, "-I", "-S", str(_SESSION_LOG), str(sandbox), str(kept), *logs]
     script = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@" 2>/dev/null; rm -rf -- "$@"; }'
     # A log that cannot be kept is no reason to fill the disk.

@@ -1,4 +1,4 @@
-"""Tries walls out: starts an intruder inside, and looks from outside at what it got hold of."""
+"""Tries isolation out: starts an intruder inside, and looks from outside at what it got hold of."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _FORBIDDEN = {
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A small hive in a scratch directory: whose home, which hidden place, and the one room that is the intruder's."""
+    """A small hive in a scratch directory: a home, a hidden place, and the one sandbox that is the intruder's."""
 
     root: Path
 
@@ -36,11 +36,11 @@ class World:
 
     @property
     def hive(self) -> Path:
-        """What rooms hide."""
+        """What mounts hide."""
         return self.root / "hive"
 
     @property
-    def room(self) -> Path:
+    def sandbox(self) -> Path:
         """The intruder's own, inside of what is hidden."""
         return self.hive / "sandboxes" / "own"
 
@@ -59,28 +59,28 @@ def knows_size(bubblewrap: str) -> bool:
     return "--size" in said.stdout + said.stderr
 
 
-Enclose = Callable[[list[str], World, dict[str, str]], tuple[str, ...]]
+Wrap = Callable[[list[str], World, dict[str, str]], tuple[str, ...]]
 
 
-def find_hole(enclose: Enclose, *, is_alone: bool, keeps_signals_in: bool) -> str:
-    """Tell what is wrong with walls, nothing when they hold.
+def find_hole(wrap: Wrap, *, is_alone: bool, keeps_signals_in: bool) -> str:
+    """Tell what is wrong with the isolation; nothing when it holds.
 
     `is_alone`: nobody else is to be seen inside, and nothing is left when the outermost process is killed.
     """
-    # There, because that is a place every kind of wall hides without being asked.
-    with tempfile.TemporaryDirectory(prefix="hive-walls-", dir="/tmp") as scratch:
+    # There, because that is a place every isolation level hides without being asked.
+    with tempfile.TemporaryDirectory(prefix="hive-sandbox-", dir="/tmp") as scratch:
         world = World(Path(scratch).resolve())
         for secret in world.secrets:
             secret.parent.mkdir(parents=True, exist_ok=True)
             secret.write_text("a secret")
-        world.room.mkdir()
+        world.sandbox.mkdir()
         victim = subprocess.Popen(  # noqa: S603 - waits to be found and killed
             ["sh", "-c", "read line", intruder.VICTIM.decode()],  # noqa: S607 - any shell
             stdin=subprocess.PIPE,
             env={"PATH": os.environ.get("PATH", os.defpath), "SECRET": intruder.VICTIM.decode()},
         )
         with victim:
-            told, has_orphan = _intrude(enclose, world, victim.pid, is_alone=is_alone)
+            told, has_orphan = _intrude(wrap, world, victim.pid, is_alone=is_alone)
             was_killed = victim.poll() is not None
             victim.kill()
         try:
@@ -95,22 +95,22 @@ def find_hole(enclose: Enclose, *, is_alone: bool, keeps_signals_in: bool) -> st
         return hole
 
 
-def _intrude(enclose: Enclose, world: World, victim: int, *, is_alone: bool) -> tuple[bytes, bool]:
+def _intrude(wrap: Wrap, world: World, victim: int, *, is_alone: bool) -> tuple[bytes, bool]:
     """Start an intruder, hear what it tells, kill the outermost process; tell whether anything of it lived on."""
     plan = {
         "secrets": [str(secret) for secret in world.secrets],
         "doors": [str(secret.with_name("planted")) for secret in world.secrets],
-        "room": str(world.room),
+        "sandbox": str(world.sandbox),
         "victim": victim,
     }
     script = [sys.executable, "-I", "-S", intruder.__file__, json.dumps(plan), "orphan" if is_alone else "alone"]
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(world.room), "TMPDIR": str(world.room)}
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(world.sandbox), "TMPDIR": str(world.sandbox)}
     with subprocess.Popen(  # noqa: S603 - our own script, started as every run is
-        enclose(script, world, environment),
+        wrap(script, world, environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        cwd=world.room,
+        cwd=world.sandbox,
         env=environment,
     ) as outermost:
         assert outermost.stdout is not None
@@ -136,7 +136,7 @@ def _hear(descriptor: int, patience_ms: int, until: bytes | None = None) -> byte
 
 def _judge(report: dict[str, object], world: World, *, is_alone: bool) -> str:
     """Tell the first thing that should not have been possible, or that should have been and was not."""
-    if report["room"] is not True or report["shell"] is not True:
+    if report["sandbox"] is not True or report["shell"] is not True:
         return "a program inside could not write in its own sandbox, or start a shell"
     for attempt, what in _FORBIDDEN.items():
         if report[attempt]:

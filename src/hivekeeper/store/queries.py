@@ -299,7 +299,7 @@ def count_open_work(connection: Connection) -> tuple[int, int, int]:
 
 def list_events_about(connection: Connection, subject: str, *, after: int, until: int, limit: int) -> list[Event]:
     """List events about a subject and whatever is beneath it, from the one after `after` to `until`."""
-    # "0" is the character next to "/", so that the two enclose everything that begins with the subject and a "/".
+    # "0" is the character next to "/", so that whatever begins with the subject and a "/" is between the two.
     names = {"subject": subject, "first": f"{subject}/", "beyond": f"{subject}0"}
     rows = connection.rows(_sql("list_events_about"), {**names, "after": after, "until": until, "limit": limit})
     return [to_event(row) for row in rows]

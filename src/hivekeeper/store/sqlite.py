@@ -271,7 +271,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _has_no_room(directory: Path) -> bool:
+def _has_no_space(directory: Path) -> bool:
     try:
         return os.statvfs(directory).f_bavail == 0
     except OSError:
@@ -292,7 +292,7 @@ def _explain(error: Exception, path: Path) -> HiveError:
     match error:
         case apsw.FullError():
             return full
-        case apsw.IOError() | OSError() if _has_no_room(path.parent):
+        case apsw.IOError() | OSError() if _has_no_space(path.parent):
             return full  # SQLite says no more than "disk I/O error" when its index of the log cannot grow
         case apsw.NotADBError():
             what = f"{path} is not a database."

@@ -72,13 +72,13 @@ def make_hotfix(repository: Path) -> None:
     git("-C", str(repository), "checkout", "--quiet", "main")
 
 
-def check_every_commit(repository: Path, branch: str, room: Path) -> list[str]:
+def check_every_commit(repository: Path, branch: str, worktree: Path) -> list[str]:
     """Lay every commit out alone and run its gate; tell which of them do not pass."""
     commits = git("-C", str(repository), "rev-list", "--reverse", branch).splitlines()
     wrong: list[str] = []
     for commit in commits:
-        git("-C", str(repository), "worktree", "add", "--quiet", "--detach", str(room), commit)
-        if subprocess.run(("sh", "check.sh"), cwd=room, check=False).returncode != 0:
+        git("-C", str(repository), "worktree", "add", "--quiet", "--detach", str(worktree), commit)
+        if subprocess.run(("sh", "check.sh"), cwd=worktree, check=False).returncode != 0:
             wrong.append(f"{commit[:10]} does not pass alone")
-        git("-C", str(repository), "worktree", "remove", "--force", str(room))
+        git("-C", str(repository), "worktree", "remove", "--force", str(worktree))
     return wrong

@@ -28,8 +28,8 @@ from hivekeeper.testing.clashes import (
 from hivekeeper.testing.history import check_history, read_history
 from hivekeeper.testing.scratch import (
     count_tasks,
-    describe_walls,
-    find_walls,
+    describe_isolation,
+    find_isolation,
     git,
     make_directory,
     read_lines,
@@ -69,7 +69,7 @@ def run_demo(
         (hive / "plan.yaml").write_text(_plan(repository, marks, [faults[n % len(faults)] for n in range(tasks)]))
         _say("$ hive init && hive run plan.yaml")
         start_hive(hive, "init").wait()
-        _say(describe_walls(find_walls(hive)))
+        _say(describe_isolation(find_isolation(hive)))
         kills = 3 if chaos else 1
         for number in range(1, kills + 1):
             _keep_and_kill(hive, repository, workers, until=max(1, tasks * number // (kills + 2)))

@@ -36,8 +36,8 @@ class FakeRuns:
         self._decide = decide
         self._looks: dict[str, Look] = {}
 
-    def start(self, order: Order, enclosed: tuple[str, ...] | None = None) -> None:
-        del enclosed  # there is nobody to enclose
+    def start(self, order: Order, isolated: tuple[str, ...] | None = None) -> None:
+        del isolated  # there is nobody to isolate
         if order.run in self._looks:
             return
         self.started.append(order)

@@ -43,7 +43,7 @@ from hivekeeper.store.ledger import ByPerson, create_ledger, open_ledger, read_h
 from hivekeeper.testing.history import History, Key, check_history, read_history
 from hivekeeper.testing.scratch import (
     count_tasks,
-    find_walls,
+    find_isolation,
     git,
     make_directory,
     read_lines,
@@ -84,7 +84,7 @@ class Rehearsal:
     """How it went; `endings` counts what ended agents, `kept` is where everything can still be looked at."""
 
     seed: int
-    walls: str
+    isolation: str
     convoy: ConvoyState
     tasks: Sequence[dict[str, Any]]
     attempts: int
@@ -156,7 +156,7 @@ class _Scene:
         self._ledger = open_ledger(self._places.ledger)
         with self._ledger.read() as connection:
             self._marker = f"{read_head(connection).hive}/"
-        self._walls = find_walls(self._places.root)
+        self._isolation = find_isolation(self._places.root)
 
     def play(self) -> Rehearsal:
         """Clone, submit, keep, kill, keep on to the end, judge."""
@@ -281,7 +281,7 @@ class _Scene:
         return published and not self._list_sandboxes()
 
     def _list_sandboxes(self) -> list[str]:
-        found = (path for room in ("sandboxes/*/*", "gates/*/*") for path in self._places.hive.glob(room))
+        found = (path for pattern in ("sandboxes/*/*", "gates/*/*") for path in self._places.hive.glob(pattern))
         return sorted(str(path.relative_to(self._places.hive)) for path in found)
 
     def _list_processes(self) -> Iterator[tuple[int, str]]:
@@ -307,7 +307,7 @@ class _Scene:
         endings = Counter(body.ended_by for body in ends if isinstance(body, RunExited) and body.run_kind == "agent")
         return Rehearsal(
             seed=self._settings.seed,
-            walls=self._walls.level,
+            isolation=self._isolation.level,
             convoy=convoy.state if convoy else ConvoyState.ACTIVE,
             tasks=[{**row, "reason": reasons.get(row["task"], "")} for row in count_tasks(history)],
             attempts=sum(task.attempts for task in history.tasks),

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 from hivekeeper.config.values import FILE_NAME
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.hive import open_hive
-from hivekeeper.keeper.programs import find_hive_walls
+from hivekeeper.keeper.programs import find_hive_isolation
 from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox.walls import Level, Walls
+from hivekeeper.sandbox.isolation import Isolation, Level
 from hivekeeper.testing.history import History
 
 
@@ -37,26 +37,26 @@ def read_lines(path: Path) -> list[str]:
 
 
 def write_settings(root: Path, signs: Path) -> None:
-    """Let workers leave signs outside of their rooms, and have what they make kept as often as can be."""
+    """Let workers leave signs outside of their sandboxes, and have what they make kept as often as can be."""
     text = f'[sandbox]\nwrite = [{json.dumps(str(signs), ensure_ascii=False)}]\nsnapshot_every = "1s"\n'
     (root / FILE_NAME).write_text(text, "utf-8")
 
 
-def find_walls(root: Path) -> Walls:
-    """Find the walls that a keeper will put around the workers of a hive."""
+def find_isolation(root: Path) -> Isolation:
+    """Find the isolation that a keeper will give the workers of a hive."""
     hive = open_hive(root)
     try:
-        return find_hive_walls(hive, read_boot_id())
+        return find_hive_isolation(hive, read_boot_id())
     finally:
         hive.close()
 
 
-def describe_walls(walls: Walls) -> str:
-    """Say which walls these are, and why there are no better ones."""
-    if walls.level is Level.LIMITS:
-        return f"Workers are not isolated, only limited: {walls.why}."
-    why = f"; {walls.why}" if walls.why else ""
-    return f"Every worker is in a sandbox: {walls.level} ({walls.level.builder}{why})."
+def describe_isolation(isolation: Isolation) -> str:
+    """Say which isolation this is, and why there is none stronger."""
+    if isolation.level is Level.LIMITS:
+        return f"Workers are not isolated, only limited: {isolation.why}."
+    why = f"; {isolation.why}" if isolation.why else ""
+    return f"Every worker is in a sandbox: {isolation.level} ({isolation.level.builder}{why})."
 
 
 def start_hive(directory: Path, *arguments: str, out: TextIO | None = None) -> "subprocess.Popen[bytes]":

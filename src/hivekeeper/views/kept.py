@@ -91,7 +91,7 @@ def describe_nothing(task: TaskRow) -> str:
     """Say that and why nothing is kept of a task."""
     if not task.attempts:
         return f"Nothing is kept of {task.key}: nobody has worked on it yet."
-    if not task.has_room:
+    if not task.has_sandbox:
         return f"Nothing is kept of {task.key}: its workers work where the hive lies, on the files there."
     if not task.repo:
         return f"Nothing is kept of {task.key}: its outputs are kept apart only when an attempt fails."

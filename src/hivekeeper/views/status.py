@@ -15,7 +15,7 @@ from hivekeeper.domain.names import attempt_run_id
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
 from hivekeeper.places import Places
-from hivekeeper.sandbox.walls import Level
+from hivekeeper.sandbox.isolation import Level
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_head
@@ -32,7 +32,7 @@ Need = dict[str, Any]
 
 
 def find_tried_level(cache: Path, boot_id: str, wanted: str | None) -> Level | None:
-    """Find the strongest walls, none stronger than wanted, that held when they were tried in this boot; try nothing."""
+    """Find the strongest isolation, none stronger than wanted, that held when tried in this boot; try nothing."""
     highest = Level(wanted) if wanted else Level.NAMESPACES
     if highest is Level.LIMITS:
         return highest
@@ -49,14 +49,14 @@ def show_status(  # noqa: PLR0913 - one a fact that the tables do not hold
     *,
     keeper_is_alive: bool,
     keeper_state: KeeperState | None = None,
-    walls: Level | None = None,
+    isolation: Level | None = None,
     require: str | None = None,
     free_bytes: int | None = None,
     now: str = "",
     places: Places | None = None,
     settings_problem: str = "",
 ) -> dict[str, Any]:
-    """Show the hive as it is; `walls` are those around workers, None when nobody knows, as of the past.
+    """Show the hive as it is; `isolation` is that of workers, None when nobody knows, as of the past.
 
     `keeper_state` is what its silence makes of a living keeper, `free_bytes` what the hive's disk has left, and
     `settings_problem` what is wrong with its hive.toml, where that is known; `now` is when it is looked at, `places`
@@ -70,13 +70,13 @@ def show_status(  # noqa: PLR0913 - one a fact that the tables do not hold
         "needs_me": [
             *_need_keeper(lease, beat, state),
             *_need_settings(settings_problem, places, keeper_is_alive=keeper_is_alive),
-            *_need_walls(walls, require),
+            *_need_isolation(isolation, require),
             *_need_disk(free_bytes, places),
             *list_hold_needs(connection, now=now),
             *list_needs(connection, keeper_is_alive=keeper_is_alive, places=places),
         ],
         "waits": list_waits(connection, now=now),
-        "walls": walls and walls.value,
+        "isolation": isolation and isolation.value,
         "keeper": _show_keeper(lease, beat, state),
         "convoys": convoys.list_convoys(connection, archived=False),
         "workers": [
@@ -135,9 +135,9 @@ def _need_disk(free_bytes: int | None, places: Places | None) -> Iterator[Need]:
         yield {"what": what, "type": join(("df", "-h", str(places.hive) if places else "."))}
 
 
-def _need_walls(walls: Level | None, require: str | None) -> Iterator[Need]:
-    if walls and require and Level(require).rank > walls.rank:
-        what = f"hive.toml requires {require}, and this machine keeps workers apart by {walls} only: no keeper starts."
+def _need_isolation(found: Level | None, require: str | None) -> Iterator[Need]:
+    if found and require and Level(require).rank > found.rank:
+        what = f"hive.toml requires {require}, and this machine keeps workers apart by {found} only: no keeper starts."
         yield {"what": what, "type": "hive doctor  (it says why, and what to do)"}
 
 
@@ -153,7 +153,7 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool, places: Places 
         needs += _need_repo(repo, [entry for entry in waiting if entry.repo == repo.name], mirror)
     for attempt in queries.list_removable_sandboxes(connection, MOST_NEEDS):
         runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
-        needs += _need_room(attempt, runs[-1]) if runs else ()
+        needs += _need_removal(attempt, runs[-1]) if runs else ()
     in_sight = [convoy.name for convoy in queries.list_convoys(connection)]
     needs += _need_backups(_list_not_pushed(connection, in_sight))
     for state in (TaskState.UNKNOWN, TaskState.FAILED):
@@ -194,8 +194,8 @@ def _need_repo(repo: RepoRow, waiting: Sequence[MergeRow], mirror: str) -> Itera
         yield {"what": what, "type": f"hive queue approve {entry.task}"}
 
 
-def _need_room(attempt: AttemptRow, last: RunRow) -> Iterator[Need]:
-    """Tell what is wrong with the room of a settled attempt, by its last run; a lost one is repeated by the keeper."""
+def _need_removal(attempt: AttemptRow, last: RunRow) -> Iterator[Need]:
+    """Tell why a settled attempt's sandbox stays, by its last run; a lost one is repeated by the keeper."""
     if last.succeeded or last.is_open:
         return
     if last.kind == "snapshot" and last.exit_status != NOT_AS_PROMISED:
@@ -203,8 +203,8 @@ def _need_room(attempt: AttemptRow, last: RunRow) -> Iterator[Need]:
         yield {"what": f"{what}: {describe_ending(last)}.", "type": f"hive task show {attempt.task}"}
     if last.kind == "remove" and last.state is RunState.EXITED:
         what = f"What attempt {attempt.number} at {attempt.task} made is kept, but its sandbox could not be removed"
-        rooms = json.loads(last.argv)[-2:]
-        yield {"what": f"{what}: {describe_ending(last)}.", "type": join(("sudo", "rm", "-rf", *rooms))}
+        directories = json.loads(last.argv)[-2:]
+        yield {"what": f"{what}: {describe_ending(last)}.", "type": join(("sudo", "rm", "-rf", *directories))}
 
 
 def _list_not_pushed(connection: Connection, convoys: Iterable[str]) -> Iterator[RunRow]:

@@ -15,7 +15,7 @@ from hivekeeper.domain.states import RunState
 class RunIntended(Body):
     """An effect is about to be made, exactly this one, by a process of this boot.
 
-    `rooms` is what it may touch when it is a worker's; None is a command of the hive's own. `runner` is the agent
+    `mounts` is what it may touch when it is a worker's; None is a command of the hive's own. `runner` is the agent
     program that is started, and `session` its conversation, where that is known beforehand.
     """
 
@@ -29,7 +29,7 @@ class RunIntended(Body):
     environment: dict[str, str]
     limits: dict[str, Any]
     boot_id: str
-    rooms: dict[str, list[str]] | None = None
+    mounts: dict[str, list[str]] | None = None
     runner: str | None = None
     session: str | None = None
 

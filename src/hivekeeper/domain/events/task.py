@@ -230,7 +230,7 @@ class AttemptCancelled(Body):
 
 @event("attempt.parked", "task", moves(AttemptRow, AttemptState.PARKED, parked_at=AT, parked_seq=SEQ, reason=WHY))
 class AttemptParked(Body):
-    """The attempt waits, its room as it is and its worker free, until nothing holds it up any more."""
+    """The attempt waits, its sandbox as it is and its worker free, until nothing holds it up any more."""
 
     task: str
     attempt: int

@@ -1,8 +1,8 @@
 # Keep what `setup` has made, for every later clone with the same lock files. One at a time: two would spoil one draft.
-# COMMAND copies it inside a sandbox (copy_setup.sh): keep_setup.sh ROOM CACHE COMMAND...
-room=$1 cache=$2
+# COMMAND copies it inside a sandbox (copy_setup.sh): keep_setup.sh SANDBOX CACHE COMMAND...
+sandbox=$1 cache=$2
 shift 2
-key=$(cat -- "$room/key")
+key=$(cat -- "$sandbox/key")
 mkdir -p -- "$cache"
 exec 9>>"$cache.lock"
 flock 9

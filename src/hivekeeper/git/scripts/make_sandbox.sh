@@ -1,22 +1,22 @@
-# Make a worker's room: its own clone, home and temporary directory. What a killed run left there was never given to a
+# Make a worker's sandbox: its own clone, home and temporary directory. What a killed run left there was never given to a
 # worker.
-room=$1 public=$2 branch=$3 mirror=$4 start=$5 cache=$6
+sandbox=$1 public=$2 branch=$3 mirror=$4 start=$5 cache=$6
 . "${0%/*}/clone.sh"
-. "${0%/*}/room.sh"
-new_room "$room"
-lay_out "$public" "$branch" "$room" "$room/work"
+. "${0%/*}/sandbox.sh"
+new_sandbox "$sandbox"
+lay_out "$public" "$branch" "$sandbox" "$sandbox/work"
 if [ -n "$start" ]; then # a predecessor's work: only its objects come here, the mirror itself stays out of sight
-  git -C "$room/work" fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$mirror" "$start"
-  git -C "$room/work" reset --quiet --hard "$start"
+  git -C "$sandbox/work" fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$mirror" "$start"
+  git -C "$sandbox/work" reset --quiet --hard "$start"
 fi
-echo "${start:-$tip}" >"$room/base"
-echo "$public/objects" >"$room/alternates"
+echo "${start:-$tip}" >"$sandbox/base"
+echo "$public/objects" >"$sandbox/alternates"
 if [ -n "${HIVE_KEEP-}" ]; then # what setup makes is nobody's change, ignored by the repository or not
-  mkdir -p -- "$room/work/.git/info"
-  echo "$HIVE_KEEP" | sed 's|^|/|' >>"$room/work/.git/info/exclude"
+  mkdir -p -- "$sandbox/work/.git/info"
+  echo "$HIVE_KEEP" | sed 's|^|/|' >>"$sandbox/work/.git/info/exclude"
 fi
 if [ -n "${HIVE_EXCLUDE-}" ]; then # what its agent program leaves behind is nobody's change either
-  mkdir -p -- "$room/work/.git/info"
-  printf '%s\n' "$HIVE_EXCLUDE" >>"$room/work/.git/info/exclude"
+  mkdir -p -- "$sandbox/work/.git/info"
+  printf '%s\n' "$HIVE_EXCLUDE" >>"$sandbox/work/.git/info/exclude"
 fi
-[ -z "$cache" ] || bring_kept "$room" "$cache"
+[ -z "$cache" ] || bring_kept "$sandbox" "$cache"

@@ -1,6 +1,6 @@
 # Keep what a worker made under a ref of the mirror, and first, under another, what git leaves out of it.
-# snapshot_attempt.sh MIRROR PUBLIC ROOM DRAFT REF REST-REF COMMAND...
-public=$2 room=$3 draft=$4 ref=$5 rest=$6
+# snapshot_attempt.sh MIRROR PUBLIC SANDBOX DRAFT REF REST-REF COMMAND...
+public=$2 sandbox=$3 draft=$4 ref=$5 rest=$6
 export GIT_DIR="$1"
 shift 6
 scripts=$(dirname -- "$0")

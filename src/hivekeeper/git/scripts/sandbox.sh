@@ -1,6 +1,6 @@
-# A worker's room, and what `setup` makes in its clone, which is kept for every later clone with the same lock files.
+# A worker's sandbox, and what `setup` makes in its clone, which is kept for every later clone with the same lock files.
 
-new_room() {
+new_sandbox() {
   rm -rf -- "$1"
   mkdir -p -- "$1/home" "$1/tmp"
 }
@@ -14,7 +14,7 @@ read_inside() {
   esac
 }
 
-# bring_kept ROOM CACHE: `$HIVE_KEEP` names directories, `$HIVE_LOCK` files, one a line; `$HIVE_SETUP` is the command.
+# bring_kept SANDBOX CACHE: `$HIVE_KEEP` names directories, `$HIVE_LOCK` files, one a line; `$HIVE_SETUP` is the command.
 bring_kept() {
   key=$({
     printf '%s\n' "$HIVE_SETUP" "$HIVE_KEEP"

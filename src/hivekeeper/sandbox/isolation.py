@@ -1,4 +1,4 @@
-"""The walls around a run: the strongest this machine can build, and the argv that runs a command inside them."""
+"""The isolation of a run: the strongest this machine can build, and the argv that runs a command in it."""
 
 import contextlib
 import json
@@ -30,13 +30,13 @@ _SWITCHES = (
     (
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
-        "Ubuntu: an AppArmor profile for bwrap is missing, docs/explain/walls.md says what to type",
+        "Ubuntu: an AppArmor profile for bwrap is missing, docs/explain/sandbox.md says what to type",
     ),
 )
 
 
 class Level(StrEnum):
-    """How strong walls are, weakest first."""
+    """How strong isolation is, weakest first."""
 
     LIMITS = "limits"
     LANDLOCK = "landlock"
@@ -49,12 +49,12 @@ class Level(StrEnum):
 
     @property
     def builder(self) -> str:
-        """What builds them, by the name a person can look up."""
+        """What builds it, by the name a person can look up."""
         return {Level.LIMITS: "", Level.LANDLOCK: "Landlock", Level.NAMESPACES: "bubblewrap"}[self]
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class Mounts:
     """What one run may touch beside the toolchain."""
 
     write: tuple[str, ...] = ()
@@ -63,8 +63,8 @@ class Rooms:
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
-    """Walls of a level that was tried out; `why` says why it is no higher one.
+class Isolation:
+    """Isolation of a level that was tried out; `why` says why it is no higher one.
 
     `read`, `write` and the installations of the `named` paths are for every run.
     """
@@ -77,49 +77,49 @@ class Walls:
     bubblewrap: str = "bwrap"
     named: tuple[str, ...] = ()
 
-    def enclose(
+    def wrap(
         self,
         argv: Sequence[str],
         directory: str,
-        rooms: Rooms,
+        mounts: Mounts,
         environment: Mapping[str, str],
         largest: int | None = None,
     ) -> tuple[str, ...]:
-        """Write the argv that runs `argv` in `directory` inside the walls; its files in memory are up to `largest`."""
+        """Write the argv that runs `argv` in `directory` in a sandbox; its files in memory are up to `largest`."""
         match self.level:
             case Level.LIMITS:
                 return tuple(argv)
             case Level.LANDLOCK:
-                layout = self._lay_out(rooms, environment, hide=("/dev",), write=_DEVICES)
+                layout = self._lay_out(mounts, environment, hide=("/dev",), write=_DEVICES)
                 named = [part for path, mode in layout.places.items() for part in (mode.name.lower(), path)]
                 start = (sys.executable, "-I", "-S", landlock.__file__, directory)
                 return (*start, *named, "--", *argv)
             case Level.NAMESPACES:
                 size = largest if largest is not None and probe.knows_size(self.bubblewrap) else None
-                bindings = _bind(self._lay_out(rooms, environment), size)
+                bindings = _bind(self._lay_out(mounts, environment), size)
                 inside = ("--chdir", trace(directory).real, "--", *argv)
                 return (self.bubblewrap, *_NAMESPACES, *bindings, *inside)
             case _:
                 assert_never(self.level)
 
     def sees(self, path: str, environment: Mapping[str, str]) -> bool:
-        """Tell whether a run inside the walls can see a file."""
+        """Tell whether a run in the sandbox can see a file."""
         if self.level is Level.LIMITS:
             return True
-        return self._lay_out(Rooms(), environment).mode_at(trace(path).real) is not Mode.HIDE
+        return self._lay_out(Mounts(), environment).mode_at(trace(path).real) is not Mode.HIDE
 
     def _lay_out(
-        self, rooms: Rooms, environment: Mapping[str, str], hide: tuple[str, ...] = (), write: tuple[str, ...] = ()
+        self, mounts: Mounts, environment: Mapping[str, str], hide: tuple[str, ...] = (), write: tuple[str, ...] = ()
     ) -> Layout:
         return lay_out(
-            hide=(self.home, *ALWAYS_HIDDEN, *hide, *rooms.hide),
-            read=(*self.read, *rooms.read),
-            write=(*self.write, *write, *rooms.write),
+            hide=(self.home, *ALWAYS_HIDDEN, *hide, *mounts.hide),
+            read=(*self.read, *mounts.read),
+            write=(*self.write, *write, *mounts.write),
             toolchain=find_toolchain(find_search_path(environment), self.home, self.named),
         )
 
 
-def find_walls(
+def find_isolation(
     cache: Path,
     boot_id: str,
     *,
@@ -127,8 +127,8 @@ def find_walls(
     extra_read: Sequence[str] = (),
     extra_write: Sequence[str] = (),
     named: Sequence[str] = (),
-) -> Walls:
-    """Find the strongest walls that hold when escape is really tried, none stronger than wanted."""
+) -> Isolation:
+    """Find the strongest isolation that holds when escape is really tried, none stronger than wanted."""
     highest = wanted or Level.NAMESPACES
     home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises for a user nobody gave a home
     bubblewrap = shutil.which("bwrap") or ""
@@ -139,14 +139,14 @@ def find_walls(
         if level.rank > highest.rank:
             continue
         told = "; ".join(problems)
-        walls = Walls(level, told, home, tuple(extra_read), tuple(extra_write), bubblewrap, tuple(named))
+        isolation = Isolation(level, told, home, tuple(extra_read), tuple(extra_write), bubblewrap, tuple(named))
         if level in proven:
-            return walls
-        problem = "" if level is Level.LIMITS else _try(walls)
+            return isolation
+        problem = "" if level is Level.LIMITS else _try(isolation)
         if not problem:
             if highest is not Level.LIMITS:  # else nothing was tried
                 _write_cache(cache, key, [*proven, level])
-            return walls
+            return isolation
         problems.append(problem)
     raise AssertionError("limits are always there")
 
@@ -158,7 +158,7 @@ def find_search_path(environment: Mapping[str, str]) -> str:
 
 def _bind(layout: Layout, largest: int | None) -> list[str]:
     """Write bindings for bubblewrap, a place after those above it: what comes later covers what came before."""
-    # What is written to memory is out of sight of who measures a room: no more of it than of the room itself.
+    # What is written to memory is out of sight of who measures a sandbox: no more of it than of the sandbox itself.
     size = () if largest is None else ("--size", str(largest))
     arguments, closed = [*size, "--tmpfs", "/dev/shm"], ["--remount-ro", "/dev"]  # noqa: S108 - the run's own
     for path in sorted(layout.places, key=lambda path: path.count("/")):
@@ -183,25 +183,25 @@ def _bind(layout: Layout, largest: int | None) -> list[str]:
     return arguments + closed
 
 
-def _try(walls: Walls) -> str:
-    """Tell what is wrong with walls; nothing when they hold."""
-    if walls.level is Level.NAMESPACES and not walls.bubblewrap:
+def _try(isolation: Isolation) -> str:
+    """Tell what is wrong with the isolation; nothing when it holds."""
+    if isolation.level is Level.NAMESPACES and not isolation.bubblewrap:
         return "bubblewrap is not installed; type: apt install bubblewrap"
 
-    def enclose(argv: list[str], world: probe.World, environment: dict[str, str]) -> tuple[str, ...]:
-        rooms = Rooms(write=(str(world.room),), hide=(str(world.hive),))
-        # What the settings bind is left out: it may be missing, or meant to be open, and says nothing of the walls.
-        bare = replace(walls, home=str(world.home), read=(), write=(), named=())
-        return bare.enclose(argv, str(world.room), rooms, environment)
+    def wrap(argv: list[str], world: probe.World, environment: dict[str, str]) -> tuple[str, ...]:
+        mounts = Mounts(write=(str(world.sandbox),), hide=(str(world.hive),))
+        # What the settings bind is left out: it may be missing, or meant to be open, and says nothing of the isolation.
+        bare = replace(isolation, home=str(world.home), read=(), write=(), named=())
+        return bare.wrap(argv, str(world.sandbox), mounts, environment)
 
-    is_alone = walls.level is Level.NAMESPACES
+    is_alone = isolation.level is Level.NAMESPACES
     try:
         hole = probe.find_hole(
-            enclose, is_alone=is_alone, keeps_signals_in=is_alone or landlock.read_version() >= landlock.WITH_SCOPES
+            wrap, is_alone=is_alone, keeps_signals_in=is_alone or landlock.read_version() >= landlock.WITH_SCOPES
         )
     except OSError as error:  # no scratch space, no more processes: not tried is not there
         hole = f"it could not be tried out: {error}"
-    return f"{walls.level.builder} does not hold here: {hole}{_advise(walls.level)}" if hole else ""
+    return f"{isolation.level.builder} does not hold here: {hole}{_advise(isolation.level)}" if hole else ""
 
 
 def _advise(level: Level) -> str:

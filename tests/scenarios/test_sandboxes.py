@@ -1,4 +1,4 @@
-"""One story: a worker's room is made ready, kept, backed up, moved and removed, whatever happens to it."""
+"""One story: a worker's sandbox is made ready, kept, backed up, moved and removed, whatever happens to it."""
 
 import json
 import shutil
@@ -98,7 +98,7 @@ def test_without_a_queue_a_change_is_a_branch_of_the_persons_repository(stage: S
     assert repository.git("rev-parse", "main") == before
 
 
-def test_without_cleanup_rooms_stay(stage: Scene, repository: Repository) -> None:
+def test_without_cleanup_sandboxes_stay(stage: Scene, repository: Repository) -> None:
     settle(stage, cleanup=False)
     stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=(repository.spec(),))
     assert stage.finish() is ConvoyState.COMPLETE
@@ -214,7 +214,7 @@ def test_workers_read_neither_the_ledger_nor_the_mirror_nor_each_other(stage: Sc
     assert json.loads(agent.environment)["HOME"].startswith(str(stage.hive.places.sandbox("work/A", 1)))
 
 
-def test_a_room_that_cannot_be_removed_is_tried_again_after_a_while(
+def test_a_sandbox_that_cannot_be_removed_is_tried_again_after_a_while(
     stage: Scene, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shim = tmp_path / "bin" / "rm"
@@ -226,13 +226,13 @@ def test_a_room_that_cannot_be_removed_is_tried_again_after_a_while(
     monkeypatch.setenv("PATH", str(shim.parent), prepend=":")
     with stage.hive.ledger.write(ME) as tx:
         cancel_task(tx, stage.task("A"))
-    room = stage.hive.places.sandbox("work/A", 1)
+    sandbox = stage.hive.places.sandbox("work/A", 1)
     stage.step_until(lambda: [run.exit_status for run in stage.runs("A") if run.kind == "remove"] == [1])
     monkeypatch.undo()
     stage.clock.advance(3599.0)
     assert stage.keeper
     stage.keeper.step()
-    assert room.exists()
+    assert sandbox.exists()
     stage.clock.advance(2.0)
     stage.step_until(lambda: stage.attempts("A")[0].sandbox == "REMOVED")
-    assert not room.exists()
+    assert not sandbox.exists()

@@ -1,4 +1,4 @@
-"""Every way out that a hostile worker may try, on its own, at every level of walls this machine has."""
+"""Every way out that a hostile worker may try, on its own, at every isolation level this machine has."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.sandbox import landlock
-from hivekeeper.sandbox.walls import Level, Walls
+from hivekeeper.sandbox.isolation import Isolation, Level
 from tests.needs import need
-from tests.walls.prison import CANARY, Prison
+from tests.sandbox.prison import CANARY, Prison
 
 SHARED = Path("/dev/shm")  # noqa: S108 - that it is not shared is what is tested
 READ = "import sys; print(open(sys.argv[1]).read())"
@@ -30,9 +30,9 @@ def victim() -> "subprocess.Popen[bytes]":
     )
 
 
-def test_without_walls_every_secret_is_there_for_the_taking(root: Path) -> None:
-    """So what is tried below is the walls, and not a mistake in the trying."""
-    prison = Prison(root, Walls(Level.LIMITS, "", str(root / "home"))).build()
+def test_without_isolation_every_secret_is_there_for_the_taking(root: Path) -> None:
+    """So what is tried below is the isolation, and not a mistake in the trying."""
+    prison = Prison(root, Isolation(Level.LIMITS, "", str(root / "home"))).build()
     for secret in prison.secrets:
         assert CANARY in prison.attempt(READ, secret)
 
@@ -52,7 +52,7 @@ def test_what_is_hidden_cannot_be_read_listed_or_linked_to(prison: Prison) -> No
         assert CANARY not in prison.attempt(READ, f"{prison.own}/../../../{secret.relative_to(prison.root)}")
 
 
-def test_nothing_outside_of_its_room_can_be_written_emptied_moved_or_removed(prison: Prison) -> None:
+def test_nothing_outside_of_its_sandbox_can_be_written_emptied_moved_or_removed(prison: Prison) -> None:
     attempts = (
         "open(path, 'w').write('gone')",
         "open(path, 'a').write('more')",
@@ -78,7 +78,7 @@ def test_what_is_seen_cannot_be_written(prison: Prison, directory: str) -> None:
     assert not (Path(directory) / name).exists()
 
 
-def test_its_own_room_can_be_worked_in_with_git_a_shell_and_an_interpreter(prison: Prison) -> None:
+def test_its_own_sandbox_can_be_worked_in_with_git_a_shell_and_an_interpreter(prison: Prison) -> None:
     work = "git init -q . && echo word > file && mkdir -p a/b && mv file a/b/ && git add . && git commit -qm word"
     prison.say("sh", "-ec", f"{work} && git log --format=%s && rm -r a && ls -a / > /dev/null || true")
     assert prison.say("git", "log", "--format=%s") == "word"
@@ -98,7 +98,7 @@ def test_it_has_no_privileges_and_cannot_gain_any(prison: Prison) -> None:
     assert status["NoNewPrivs"].strip() == "1"
     outside = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     pythons_own = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)  # which it gives back to whom it starts
-    assert int(status["SigIgn"], 16) == int(outside["SigIgn"], 16) & ~pythons_own, "walls make nobody deaf"
+    assert int(status["SigIgn"], 16) == int(outside["SigIgn"], 16) & ~pythons_own, "a sandbox makes nobody deaf"
 
 
 def test_the_environment_of_others_cannot_be_read(prison: Prison, victim: "subprocess.Popen[bytes]") -> None:
@@ -117,15 +117,16 @@ def test_others_cannot_be_seen(cell: Prison, victim: "subprocess.Popen[bytes]") 
 
 
 def test_others_cannot_be_killed_or_traced(prison: Prison, victim: "subprocess.Popen[bytes]") -> None:
-    if prison.walls.level is Level.LANDLOCK and landlock.read_version() < landlock.WITH_SCOPES:
+    if prison.isolation.level is Level.LANDLOCK and landlock.read_version() < landlock.WITH_SCOPES:
         need(
-            condition=False, why="the Landlock of this kernel does not keep signals in (docs/explain/walls.md says so)"
+            condition=False,
+            why="the Landlock of this kernel does not keep signals in (docs/explain/sandbox.md says so)",
         )
     trace = f"import ctypes, sys; print('traced', ctypes.CDLL(None).ptrace({PTRACE_SEIZE}, int(sys.argv[1]), 0, 0))"
     with victim:
         prison.attempt("import os, sys; os.kill(int(sys.argv[1]), 9)", victim.pid)
         assert "traced -1" in prison.attempt(trace, victim.pid)
-        prison.attempt("import os; os.kill(-1, 9)") if prison.walls.level is Level.NAMESPACES else None
+        prison.attempt("import os; os.kill(-1, 9)") if prison.isolation.level is Level.NAMESPACES else None
         assert victim.poll() is None
         victim.kill()
 
@@ -198,7 +199,7 @@ def test_the_terminal_cannot_be_opened_or_typed_into(cell: Prison) -> None:
     started = (
         "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
     )
-    argv = cell.enclose([sys.executable, "-I", "-S", "-c", code])
+    argv = cell.wrap([sys.executable, "-I", "-S", "-c", code])
     done = subprocess.run(
         [sys.executable, "-c", started, *argv],
         stdin=inside,
@@ -225,7 +226,7 @@ def test_nothing_outlives_the_outermost_process(cell: Prison) -> None:
         "  os._exit(0)\n"
         "signal.alarm(60); signal.pause()"
     )
-    argv = cell.enclose([sys.executable, "-I", "-S", "-c", orphan])
+    argv = cell.wrap([sys.executable, "-I", "-S", "-c", orphan])
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env=cell.environment(), cwd=cell.root) as outermost:
         assert outermost.stdout is not None
         assert outermost.stdout.readline() == b"orphan\n"

@@ -1,4 +1,4 @@
-"""What may be done where: depth, order and links decide, the same for every kind of wall."""
+"""What may be done where: depth, order and links decide, the same for every isolation level."""
 
 from pathlib import Path
 
@@ -28,12 +28,12 @@ def test_a_name_that_begins_like_another_is_not_below_it(tmp_path: Path) -> None
     assert _lay(tmp_path, hide=["own"]).mode_at(str(tmp_path / "own-not")) is Mode.READ
 
 
-def test_what_is_not_there_is_left_out_except_a_room_to_write_in(tmp_path: Path) -> None:
+def test_what_is_not_there_is_left_out_except_a_mount_to_write_in(tmp_path: Path) -> None:
     layout = _lay(tmp_path, hide=["a"], read=["b"], write=["c"])
     assert layout.places == {str(tmp_path / "c"): Mode.WRITE}
 
 
-def test_a_room_is_named_by_where_its_links_lead(tmp_path: Path) -> None:
+def test_a_mount_is_named_by_where_its_links_lead(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     layout = _lay(tmp_path, write=["link"])
@@ -42,7 +42,7 @@ def test_a_room_is_named_by_where_its_links_lead(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["read", "write"])
-def test_a_link_that_a_worker_made_in_its_room_opens_nothing(tmp_path: Path, mode: str) -> None:
+def test_a_link_that_a_worker_made_in_its_sandbox_opens_nothing(tmp_path: Path, mode: str) -> None:
     for name in ("own", "home"):
         (tmp_path / name).mkdir()
     (tmp_path / "own" / "tmp").symlink_to(tmp_path / "home")
@@ -52,7 +52,7 @@ def test_a_link_that_a_worker_made_in_its_room_opens_nothing(tmp_path: Path, mod
     assert layout.mode_at(str(tmp_path / "home")) is Mode.HIDE
 
 
-def test_a_link_beside_a_room_is_not_taken_for_one_inside(tmp_path: Path) -> None:
+def test_a_link_beside_a_mount_is_not_taken_for_one_inside(tmp_path: Path) -> None:
     for name in ("own", "real"):
         (tmp_path / name).mkdir()
     (tmp_path / "own-link").symlink_to("real")
@@ -105,7 +105,7 @@ def test_a_program_that_updates_itself_is_found_again(tmp_path: Path) -> None:
     assert str(home / "agent/2") in _find(home, home / "bin")
 
 
-def test_a_program_inside_a_write_room_stays_writable(tmp_path: Path) -> None:
+def test_a_program_inside_a_writable_mount_stays_writable(tmp_path: Path) -> None:
     home = _make(tmp_path, "home/hive/own/.venv/bin/python")
     tools = find_toolchain(str(home / "hive/own/.venv/bin"), str(home))
     layout = lay_out([str(home)], [], [str(home / "hive/own")], tools)
@@ -148,8 +148,8 @@ def _find_named(home: Path, *names: str) -> dict[str, Mode]:
     return {traced.real: mode for traced, mode in found}
 
 
-def _lay(root: Path, hide: tuple[str, ...] | list[str] = (), **rooms: list[str]) -> Layout:
-    named = {mode: [str(root / name) for name in names] for mode, names in rooms.items()}
+def _lay(root: Path, hide: tuple[str, ...] | list[str] = (), **mounts: list[str]) -> Layout:
+    named = {mode: [str(root / name) for name in names] for mode, names in mounts.items()}
     return lay_out([str(root / name) for name in hide], named.get("read", []), named.get("write", []), ())
 
 

@@ -9,7 +9,7 @@ from tests.runs.conftest import Bench
 from tests.runs.test_limits import duration_s
 from tests.runs.test_process_limit import BOMB
 
-WALLS = ("bwrap", "--unshare-pid", "--die-with-parent", "--new-session", "--bind", "/", "/", "--proc", "/proc")
+SANDBOX = ("bwrap", "--unshare-pid", "--die-with-parent", "--new-session", "--bind", "/", "/", "--proc", "/proc")
 
 
 @pytest.fixture(autouse=True)
@@ -18,8 +18,8 @@ def _bubblewrap() -> None:
 
 
 def start(bench: Bench, script: str, **limits: float | None) -> None:
-    """Start a shell script behind walls."""
-    bench.runs.start(bench.order("r", (*WALLS, "sh", "-c", script), **limits))
+    """Start a shell script in a sandbox."""
+    bench.runs.start(bench.order("r", (*SANDBOX, "sh", "-c", script), **limits))
 
 
 @pytest.mark.alone
@@ -59,7 +59,7 @@ def test_a_program_inside_that_dies_of_the_polite_signal_is_not_waited_for(bench
     assert (ended.ending.status, ended.ending.ended_by) == (128 + 15, "wall")
 
 
-def test_walls_with_nobody_inside_are_asked_themselves(bench: Bench) -> None:
+def test_a_sandbox_with_nobody_inside_is_asked_itself(bench: Bench) -> None:
     """As while they are being built; a program of the same name stands in for that moment."""
     (bench.place / "bwrap").symlink_to(shutil.which("sleep") or "")
     bench.runs.start(bench.order("r", (str(bench.place / "bwrap"), "60"), wall_s=0.3, grace_s=60.0))
@@ -75,7 +75,7 @@ def test_a_program_inside_that_is_killed_ends_with_the_status_bubblewrap_gives(b
 
 @pytest.mark.alone
 def test_a_fork_bomb_inside_is_gone_in_a_moment(bench: Bench) -> None:
-    bench.python("r", BOMB, through=WALLS, processes=40, grace_s=60.0)
+    bench.python("r", BOMB, through=SANDBOX, processes=40, grace_s=60.0)
     ended = bench.wait_ended("r")
     assert (ended.ending.status, ended.ending.ended_by) == (-9, "processes")
     assert duration_s(ended) < 2.0

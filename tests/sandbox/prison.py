@@ -1,4 +1,4 @@
-"""A small hive with secrets in every hidden place, and a way to run a program inside walls of a level."""
+"""A small hive with secrets in every hidden place, and a way to run a program in isolation of a level."""
 
 import os
 import shutil
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.sandbox import landlock
-from hivekeeper.sandbox.walls import Level, Rooms, Walls
+from hivekeeper.sandbox.isolation import Isolation, Level, Mounts
 from tests.needs import need
 
 CANARY = "a canary that sings outside"
 
 
-def get_or_skip(found: dict[Level, Walls], level: Level) -> Walls:
-    """Give walls of a level; a test is skipped only where the machine itself cannot have them, and never in CI."""
-    walls = found[level]
-    if walls.level is not level:
-        told = f"There are no walls of level {level} here: {walls.why}"
+def get_or_skip(found: dict[Level, Isolation], level: Level) -> Isolation:
+    """Give isolation of a level; a test is skipped only where the machine itself cannot have it, and never in CI."""
+    isolation = found[level]
+    if isolation.level is not level:
+        told = f"There is no isolation of level {level} here: {isolation.why}"
         assert not _can_have(level), told
         need(condition=False, why=told)
-    return walls
+    return isolation
 
 
 def _can_have(level: Level) -> bool:
-    """Ask the machine, not our own probe: walls that we broke ourselves must not look like walls that are missing."""
+    """Ask the machine, not our own probe: isolation that we broke must not look like isolation that is missing."""
     if level is Level.LANDLOCK:
         return landlock.read_version() >= 3
     plain = ["bwrap", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
@@ -35,10 +35,10 @@ def _can_have(level: Level) -> bool:
 
 @dataclass(frozen=True)
 class Prison:
-    """A home, a hive with two sandboxes, and the walls around the first of them."""
+    """A home, a hive with two sandboxes, and the isolation of the first of them."""
 
     root: Path
-    walls: Walls
+    isolation: Isolation
 
     @property
     def home(self) -> Path:
@@ -68,22 +68,22 @@ class Prison:
         return self
 
     @property
-    def rooms(self) -> Rooms:
-        return Rooms(write=(str(self.own),), hide=(str(self.hive), str(self.root / "secret")))
+    def mounts(self) -> Mounts:
+        return Mounts(write=(str(self.own),), hide=(str(self.hive), str(self.root / "secret")))
 
-    def enclose(self, argv: Sequence[str], rooms: Rooms | None = None, directory: Path | None = None) -> list[str]:
+    def wrap(self, argv: Sequence[str], mounts: Mounts | None = None, directory: Path | None = None) -> list[str]:
         environment = self.environment()
-        return list(self.walls.enclose(argv, str(directory or self.own), rooms or self.rooms, environment))
+        return list(self.isolation.wrap(argv, str(directory or self.own), mounts or self.mounts, environment))
 
     def environment(self) -> dict[str, str]:
         own = str(self.own)
         return {**{name: os.environ[name] for name in os.environ if name != "PWD"}, "HOME": own, "TMPDIR": own}
 
     def run(
-        self, *argv: str, rooms: Rooms | None = None, directory: Path | None = None
+        self, *argv: str, mounts: Mounts | None = None, directory: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.enclose(argv, rooms, directory),
+            self.wrap(argv, mounts, directory),
             cwd=self.root,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -93,9 +93,9 @@ class Prison:
             check=False,
         )
 
-    def say(self, *argv: str, rooms: Rooms | None = None) -> str:
+    def say(self, *argv: str, mounts: Mounts | None = None) -> str:
         """Run something that must succeed, and give what it says."""
-        done = self.run(*argv, rooms=rooms)
+        done = self.run(*argv, mounts=mounts)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
 
