@@ -1,4 +1,4 @@
-"""Isolation of each level this machine has, below the scratch directory that is always hidden, and elsewhere."""
+"""Isolation at each level this machine has, below the scratch directory that is always hidden, and elsewhere."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A small hive with secrets in every hidden place, and a way to run a program in isolation of a level."""
+"""A small hive with secrets in every hidden place, and a way to run a program at an isolation level."""
 
 import os
 import shutil
@@ -16,10 +16,10 @@ CANARY = "a canary that sings outside"
 
 
 def get_or_skip(found: dict[Level, Isolation], level: Level) -> Isolation:
-    """Give isolation of a level; a test is skipped only where the machine itself cannot have it, and never in CI."""
+    """Give isolation at a level; a test is skipped only where the machine itself cannot have it, and never in CI."""
     isolation = found[level]
     if isolation.level is not level:
-        told = f"There is no isolation of level {level} here: {isolation.why}"
+        told = f"There is no isolation at level {level} here: {isolation.why}"
         assert not _can_have(level), told
         need(condition=False, why=told)
     return isolation

@@ -180,9 +180,8 @@ def test_mcp_servers_are_a_file_where_a_program_reads_one(
     assert sandbox.run(replace(PRESETS[program], command="show first {args}").make_argv()).returncode == 0
     assert sandbox.read_arguments() == ["first"]
     assert not (sandbox.home / file).exists()
-    assert (
-        sandbox.run(replace(PRESETS[program], command="show first {args}", servers=SERVERS).make_argv()).returncode == 0
-    )
+    serving = replace(PRESETS[program], command="show first {args}", servers=SERVERS)
+    assert sandbox.run(serving.make_argv()).returncode == 0
     given = [str(sandbox.home / file) if word == "{file}" else word for word in words]
     assert sandbox.read_arguments() == ["first", *given]
     assert json.loads((sandbox.home / file).read_text())["mcpServers"] == {

@@ -1,4 +1,4 @@
-"""Codex: `codex exec --json`; its own sandbox cannot commit, so it is bypassed inside the hive's."""
+"""Codex: `codex exec --json`; its own sandbox cannot commit, so it is bypassed inside the hive's own."""
 
 from typing import Any
 

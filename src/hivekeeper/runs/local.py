@@ -34,7 +34,7 @@ class Runs(Protocol):
     boot_id: str
 
     def start(self, order: Order, isolated: tuple[str, ...] | None = None) -> None:
-        """Ask for a run, as it is or `isolated` in a sandbox; asking twice starts it once."""
+        """Ask for a run; `isolated` is its argv in a sandbox, if it has one. Asking twice starts it once."""
         ...
 
     def look(self, run: str, known: Claim | None = None) -> Look:

@@ -368,7 +368,7 @@ class _Watch:
     def _kill(self, reason: str) -> None:
         """End the run without asking: it is taking from everybody."""
         self.ended_by, self.kill_at = reason, time.monotonic()
-        # One call that no fork outruns: it ends a bomb that stayed in its group, and a sandbox with all that is inside.
+        # One call that no fork outruns: it ends a bomb that stayed in its group, or a sandbox with everything in it.
         # Whatever left the group is left to kill_tree, which then has the machine to itself.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.child, signal.SIGKILL)

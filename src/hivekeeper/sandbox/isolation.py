@@ -64,7 +64,7 @@ class Mounts:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Isolation of a level that was tried out; `why` says why it is no higher one.
+    """Isolation at a level that was tried out; `why` says why it is not a higher one.
 
     `read`, `write` and the installations of the `named` paths are for every run.
     """

@@ -1,4 +1,4 @@
-"""Tries isolation out: starts an intruder inside, and looks from outside at what it got hold of."""
+"""Tries the isolation out: starts an intruder inside, and looks from outside at what it got hold of."""
 
 import json
 import os
