@@ -93,15 +93,15 @@ def test_a_prompt_for_a_runner_that_the_hive_does_not_have_is_refused(shell: She
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ((), "Task 'A' has neither a command nor a prompt."),
-        (("--command", "x", "--prompt", "y"), "Task 'A' has both a command and a prompt."),
-        (("--prompt", "y"), "Task 'A' has a prompt but no runner."),
+        ((), "Task 'A' has no 'command' and no 'prompt'."),
+        (("--command", "x", "--prompt", "y"), "Task 'A' has both 'command' and 'prompt'."),
+        (("--prompt", "y"), "Task 'A' has a 'prompt' but no 'runner' to give it to."),
         (("--prompt", "y", "--runner", "scriptd"), "Did you mean 'scripted'?"),
         (("--prompt", "@nowhere.md", "--runner", "scripted"), "nowhere.md: there is no such file"),
-        (("--command", "x", "--runner", "scripted"), "It takes no runner."),
+        (("--command", "x", "--runner", "scripted"), "Task 'A' has a 'command', which takes no 'runner'."),
         (("--command", "x", "--output", "../x"), "Task 'A' cannot promise '../x'."),
-        (("--command", "x", "--output", "x", "--output", "./x"), "promises ./x"),
-        (("--command", "x", "--path", "src"), "Task 'A' has paths but no repository."),
+        (("--command", "x", "--output", "x", "--output", "./x"), "'./x' of task 'A' is already promised by task 'A'."),
+        (("--command", "x", "--path", "src"), "Task 'A' has 'paths' but no 'repo' to find them in."),
     ],
 )
 def test_a_task_that_cannot_be_is_not_added(shell: Shell, options: tuple[str, ...], sentence: str) -> None:
@@ -151,7 +151,7 @@ def test_a_bare_id_that_two_convoys_know_asks_which(shell: Shell) -> None:
 
 def test_a_cycle_through_task_add_cannot_be_made_and_unknown_predecessors_are_refused(shell: Shell) -> None:
     said = shell.hive("task", "add", "c", "A", "--command", "true", "--after", "B", code=2)
-    assert "no task 'B'" in said
+    assert "Unknown task 'B' in 'after' of task 'A'." in said
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ TASK = "convoy: c\ntasks:\n  - id: A\n    {}\n    {}\n"
         (
             ("prompt: x", "title: y"),
             (
-                "3: task 'A' has a 'prompt' but no 'runner' to give it to; add one here or in 'defaults' "
+                "3: task 'A' has a 'prompt' but no 'runner' to give it to; add one to the task or to 'defaults' "
                 "(known: claude, codex, scripted)"
             ),
         ),
@@ -265,7 +265,7 @@ TASK = "convoy: c\ntasks:\n  - id: A\n    {}\n    {}\n"
         (("command: x", "disk: much"), "5: 'disk' in task 'A' must be a size such as 64MB, 2GiB or a number of bytes"),
         (
             ("command: x", "outputs: [a, ./a]"),
-            "5: './a' of task 'A' is already promised on line 5 by task 'A'; keep one",
+            "5: './a' of task 'A' is already promised by task 'A' on line 5; keep one",
         ),
         (("prompt: ' '", "runner: claude"), "4: 'prompt' in task 'A' must not be blank"),
     ],
@@ -288,7 +288,7 @@ def test_two_keys_for_one_thing_are_refused(tmp_path: Path, lines: tuple[str, st
 
 def test_two_tasks_that_promise_the_same_file_are_told_of_each_other(tmp_path: Path) -> None:
     text = "convoy: c\ntasks:\n  - {id: A, command: x, output: out/a}\n  - {id: B, command: x, outputs: [b, out//a]}\n"
-    said = "4: 'out//a' of task 'B' is already promised on line 3 by task 'A'; keep one"
+    said = "4: 'out//a' of task 'B' is already promised by task 'A' on line 3; keep one"
     assert problems(tmp_path, text) == [said]
 
 

@@ -1,23 +1,14 @@
 """A person's plan becomes a convoy: what is new is taken in, what is known stays, and what cannot be is refused."""
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from shlex import quote
 from typing import Any
 
 from hivekeeper.domain import events as e
-from hivekeeper.domain.names import find_nearest, task_key
-from hivekeeper.domain.plan import (
-    DEFAULT_PUBLISH,
-    OUTPUT_RULE,
-    PlanSpec,
-    RepoSpec,
-    TaskSpec,
-    find_cycle,
-    is_output,
-    split_path,
-)
+from hivekeeper.domain.names import task_key
+from hivekeeper.domain.plan import DEFAULT_PUBLISH, PlanSpec, RepoSpec, TaskSpec, split_path
+from hivekeeper.domain.plan_problems import find_problems
 from hivekeeper.domain.rows import ConvoyRow, RepoRow, TaskRow
 from hivekeeper.domain.states import ConvoyState, RepoState, TaskState
 from hivekeeper.errors import InputError
@@ -49,12 +40,7 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
     if existing and existing.state is ConvoyState.ARCHIVED and new:
         what = f"Convoy '{plan.convoy}' is finished and archived; it takes no new tasks."
         raise InputError(what, advice="Give the plan another convoy name.")
-    _refuse_impossible(tx, plan, set(known))
-    # A changed plan may name tasks of the earlier one, so a ring can span both.
-    after = {task.id: tuple(_predecessors(tx, task)) for task in known.values()}
-    after.update({spec.id: spec.after for spec in plan.tasks})
-    if ring := find_cycle(after):
-        raise InputError(f"Tasks wait for each other: {' -> '.join(ring)}.")
+    _refuse_impossible(tx, plan, known.values())
     unchanged = [_describe_change(tx, spec, known[spec.id]) for spec in plan.tasks if spec.id in known]
     if existing is None:
         stamp = tx.now[:19].replace("-", "").replace(":", "").replace("T", "_")
@@ -148,57 +134,20 @@ def _reopen(tx: Transaction, convoy: ConvoyRow) -> None:
         tx.record(e.ConvoyExtended(convoy.name))
 
 
-def _refuse_impossible(tx: Transaction, plan: PlanSpec, known: set[str]) -> None:
+def _refuse_impossible(tx: Transaction, plan: PlanSpec, known: Iterable[TaskRow]) -> None:
     """Refuse what no order of events could make true; a plan's file was checked before, a program's tasks were not."""
-    ids = [spec.id for spec in plan.tasks]
-    repos, twice = {repo.name for repo in plan.repos}, {name for name, count in Counter(ids).items() if count > 1}
-    promised: dict[tuple[str, ...], str] = {}
-    for spec in plan.tasks:
-        if spec.id in twice:
-            raise InputError(f"There are two tasks '{spec.id}'.", advice="Give one of them another id.")
-        if len(set(spec.after)) < len(spec.after):
-            raise InputError(f"Task '{spec.id}' names a predecessor twice.")
-        for other in spec.after:
-            if other not in known and other not in ids:
-                raise _unknown_predecessor(plan.convoy, other, known.union(ids))
-        if spec.repo and spec.repo not in repos and queries.find_repo(tx.connection, spec.repo) is None:
-            names = [repo.name for repo in queries.list_repos(tx.connection)]
-            there = f"It knows {', '.join(names)}." if names else "It knows none yet."
-            advice = f"{there} A repository comes with a plan: hive convoy submit PLAN.yaml"
-            raise InputError(f"This hive has no repository '{spec.repo}'.", advice=advice)
-        _refuse_unworkable(spec)
-        for path in spec.outputs:
-            if (parts := split_path(path)) in promised:
-                what = f"Task '{spec.id}' promises {path}, which task '{promised[parts]}' has promised already."
-                raise InputError(what, advice="Let it be written once.")
-            promised[parts] = spec.id
-    for parts, owner in promised.items():
-        above = next((parts[:n] for n in range(1, len(parts)) if parts[:n] in promised), None)
-        if above:
-            inside = f"{'/'.join(parts)}, inside of {'/'.join(above)}"
-            what = f"Task '{owner}' promises {inside}, which task '{promised[above]}' promises."
-            raise InputError(what, advice="Let one of them promise it.")
+    tasks = {number: _read_said(spec) for number, spec in enumerate(plan.tasks)}
+    repos = {spec.name for spec in plan.repos}.union(row.name for row in queries.list_repos(tx.connection))
+    earlier = {task.id: tuple(_predecessors(tx, task)) for task in known}
+    for problem in find_problems(tasks, repos=repos, earlier=earlier):
+        what, advice = (f"{words[:1].upper()}{words[1:]}" for words in (problem.what, problem.advice))
+        raise InputError(f"{what}.", advice=advice if advice.endswith("?") else f"{advice}.")
 
 
-def _refuse_unworkable(spec: TaskSpec) -> None:
-    """Refuse a task that no worker could do."""
-    who = f"Task '{spec.id}'"
-    if bool(spec.command.strip()) == bool(spec.prompt.strip()):
-        has = "both a command and a prompt" if spec.command else "neither a command nor a prompt"
-        raise InputError(f"{who} has {has}.", advice="Give it exactly one of the two.")
-    if bool(spec.prompt) != bool(spec.runner):
-        said = ("has a prompt but no runner", "Name one.") if spec.prompt else ("has a command", "It takes no runner.")
-        raise InputError(f"{who} {said[0]}.", advice=said[1])
-    if spec.paths and not spec.repo:
-        raise InputError(f"{who} has paths but no repository.", advice="Name the repository they are in.")
-    if wrong := [path for path in spec.outputs if not is_output(path)]:
-        raise InputError(f"{who} cannot promise {wrong[0]!r}.", advice=f"An output is {OUTPUT_RULE}.")
-
-
-def _unknown_predecessor(convoy: str, name: str, ids: set[str]) -> InputError:
-    hint = find_nearest(name, ids)
-    advice = f"Did you mean '{hint}'?" if hint else f"Type: hive convoy show {convoy}"
-    return InputError(f"Convoy '{convoy}' has no task '{name}' to wait for.", advice=advice)
+def _read_said(spec: TaskSpec) -> dict[str, Any]:
+    """Read what a task says at all, as a plan's file has it; what is blank says nothing."""
+    said = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return {name: value for name, value in said.items() if value and str(value).strip()}
 
 
 def _describe_change(tx: Transaction, spec: TaskSpec, known: TaskRow) -> str:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 from yaml.constructor import SafeConstructor
 from yaml.reader import ReaderError
 
-from hivekeeper.config.values import LONGEST_SHOWN, show
-from hivekeeper.domain.names import find_nearest
+from hivekeeper.domain.names import LONGEST_SHOWN, find_nearest, show
 from hivekeeper.errors import InputError
 
 Loc = tuple[str | int, ...]
@@ -266,6 +265,9 @@ def rule(fits: Callable[[str], bool], sentence: str) -> AfterValidator:
 Filled = Annotated[str, rule(lambda text: bool(text.strip()), "must not be blank")]
 
 M = TypeVar("M", bound=Checked)
+T = TypeVar("T")
+# A list in the file is a tuple of ours; its items are as strict as everything else.
+Listed = Annotated[tuple[T, ...], Field(strict=False)]
 # Names the mapping a location is in, as a person would, with the model that says its keys.
 Place = Callable[[Loc], tuple[str, type[Checked]]]
 
@@ -277,6 +279,7 @@ SENTENCES = {
     "literal_error": "must be {expected}, not {shown}",
     "bool_type": "must be true or false, not {shown}",
     "list_type": "must be a list such as [A, B], not {shown}",
+    "tuple_type": "must be a list such as [A, B], not {shown}",
     "dict_type": "must be a mapping (key: value), not {shown}",
     "model_type": "must be a mapping (key: value), not {shown}",
     "greater_than": "must be more than {gt:g}, not {shown}",

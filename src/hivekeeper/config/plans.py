@@ -5,8 +5,7 @@ plain data beside it, so that a misspelt key in one task does not hide an unknow
 """
 
 import os
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +15,7 @@ from hivekeeper.config.located import (
     NOT_TEXT,
     Checked,
     Filled,
+    Listed,
     Loc,
     Located,
     Problems,
@@ -25,27 +25,11 @@ from hivekeeper.config.located import (
     rule,
 )
 from hivekeeper.config.settings import BytesLimit, CountLimit, SecondsLimit
-from hivekeeper.config.values import show
-from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
-from hivekeeper.domain.plan import (
-    OUTPUT_RULE,
-    Limits,
-    PlanSpec,
-    RepoSpec,
-    find_cycle,
-    has_password,
-    is_inside,
-    is_output,
-    is_url,
-    make_task,
-    split_path,
-)
+from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id, show
+from hivekeeper.domain.plan import Limits, PlanSpec, RepoSpec, has_password, is_inside, is_url, make_task
+from hivekeeper.domain.plan_problems import Problem, find_both, find_problems, name_task
 
 MAX_BYTES = 16 << 20
-# One ring is usually all there is; a plan of nothing but rings is not worth a pass over it for each.
-MAX_RINGS = 10
-LONGEST_RING_SHOWN = 12
-
 LIMIT_FIELDS = {
     "timeout": "wall_s",
     "silence": "silence_s",
@@ -72,7 +56,6 @@ def _read_runners(value: object) -> str | list[str]:
 
 Name = Annotated[str, rule(is_name, f"must be {NAME_RULE}")]
 TaskId = Annotated[str, rule(is_task_id, f"must be {TASK_ID_RULE}")]
-Output = Annotated[str, rule(is_output, f"must be {OUTPUT_RULE}")]
 Inside = Annotated[str, rule(is_inside, "must be a relative path inside the repository, without '..' or '.git'")]
 Local = Annotated[Filled, rule(lambda text: not is_url(text), "must be a path; a URL is written under 'url'")]
 Url = Annotated[
@@ -88,11 +71,11 @@ class _Repo(Checked):
     branch: Filled = "main"
     verify: Filled | None = None
     setup: Filled | None = None
-    keep: list[Inside] = Field(default_factory=list)
-    lock: list[Inside] = Field(default_factory=list)
+    keep: Listed[Inside] = ()
+    lock: Listed[Inside] = ()
     backup: Annotated[Filled, AfterValidator(_refuse_password)] | None = None
     publish: Literal["branch", "push", "checkout"] = "branch"
-    gate: list[Inside] = Field(default_factory=list)
+    gate: Listed[Inside] = ()
     regenerate: dict[Inside, Filled] = Field(default_factory=dict)
 
 
@@ -120,13 +103,13 @@ class _Task(_Defaults):
     prompt: Filled = ""
     repo: str | None = None
     title: str = ""
-    after: list[str] = Field(default_factory=list)
+    after: Listed[str] = ()
     verify: Filled | None = None
     agent: Name | None = None
-    strengths: list[Name] = Field(default_factory=list)
-    paths: list[Inside] = Field(default_factory=list)
-    outputs: list[Output] = Field(default_factory=list)
-    output: Output = ""
+    strengths: Listed[Name] = ()
+    paths: Listed[Inside] = ()
+    outputs: Listed[str] = ()
+    output: str = ""
     idempotent: bool = False
 
 
@@ -152,7 +135,7 @@ def load_plan(path: Path, limits: Limits | None = None, runners: Collection[str]
         problems.stop("there is no such file; check the name and the directory")
     located = parse_yaml(text, problems)
     plan = check(_Plan, located, problems, lambda loc: _place(located, loc))
-    _check_references(located, problems, runners)
+    _check_parts(located, problems, runners)
     if plan is None or problems.found:
         raise problems.error()
     defaults = _read_fields(plan.defaults)
@@ -189,26 +172,15 @@ def _read_fields(said: _Defaults) -> dict[str, Any]:
 
 def _read_task(task: _Task) -> dict[str, Any]:
     fields = _read_fields(task)
-    fields.pop("output", None)
-    outputs = [task.output] if task.output else task.outputs
-    lists = {"after": task.after, "strengths": task.strengths, "paths": task.paths, "outputs": outputs}
-    return {**fields, **{name: tuple(items) for name, items in lists.items()}}
+    output = fields.pop("output", None)
+    return {**fields, "outputs": (output,)} if output is not None else fields
 
 
 def _repo_spec(name: str, repo: _Repo, directory: Path) -> RepoSpec:
-    return RepoSpec(
-        name=name,
-        path=repo.url or _make_absolute(repo.path or "", directory),
-        branch=repo.branch,
-        verify=repo.verify,
-        setup=repo.setup,
-        keep=tuple(repo.keep),
-        lock=tuple(repo.lock),
-        backup=_make_absolute(repo.backup, directory) if repo.backup else None,
-        publish=repo.publish,
-        gate=tuple(repo.gate),
-        regenerate=repo.regenerate,
-    )
+    fields = repo.model_dump(exclude={"url"})
+    fields["path"] = repo.url or _make_absolute(repo.path or "", directory)
+    fields["backup"] = _make_absolute(repo.backup, directory) if repo.backup else None
+    return RepoSpec(name, **fields)
 
 
 def _make_absolute(place: str, directory: Path) -> str:
@@ -222,7 +194,7 @@ def _place(located: Located, loc: Loc) -> tuple[str, type[Checked]]:
     match loc:
         case ("tasks", int(index), *rest):
             tasks = located.data["tasks"]
-            who = _task_name(index, tasks[index] if isinstance(tasks, list) else None)
+            who = name_task(index, tasks[index] if isinstance(tasks, list) else None)
             return (f"'budget' of {who}", _Budget) if rest[:1] == ["budget"] else (who, _Task)
         case ("repos", *name):
             return f"repo {show(name[0])}" if name else "'repos'", _Repo
@@ -235,171 +207,39 @@ def _place(located: Located, loc: Loc) -> tuple[str, type[Checked]]:
     return "the plan", _Plan
 
 
-def _task_name(index: int, task: object) -> str:
-    name = task.get("id") if isinstance(task, dict) else None
-    return f"task {show(name)}" if isinstance(name, str) else f"task {index + 1} of the list"
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A mapping of the plan as it was written: what it is called, and where it stands."""
-
-    who: str
-    loc: Loc
-    said: dict[str, object]
-    model: type[Checked]
-    located: Located
-    problems: Problems
-
-    def add(self, text: str, *keys: str | int) -> None:
-        self.problems.add(text, self.located.line((*self.loc, *keys)))
-
-    def list_texts(self, key: str) -> Iterator[tuple[int, str]]:
-        """List what is text in a list, with its place; of the rest the model has spoken."""
-        items = self.said.get(key)
-        return ((i, item) for i, item in enumerate(items if isinstance(items, list) else []) if isinstance(item, str))
-
-    def check_one_of(self, first: str, second: str, *, is_needed: bool) -> None:
-        if first in self.said and second in self.said:
-            self.add(f"{self.who} has both '{first}' and '{second}'; keep one", second)
-        # Where a key is unknown, it is probably the missing one, misspelt.
-        elif is_needed and first not in self.said and second not in self.said and not self._has_unknown_key():
-            self.add(f"{self.who} has no '{first}' and no '{second}'; add one")
-
-    def _has_unknown_key(self) -> bool:
-        return not self.said.keys() <= self.model.model_fields.keys()
-
-
-def _check_references(located: Located, problems: Problems, runners: Collection[str] | None) -> None:
-    """Check what parts say of each other, as far as it can be read."""
-    listed = located.data.get("tasks")
-    repos, defaults = _mapping(located.data.get("repos")), _mapping(located.data.get("defaults"))
+def _check_parts(located: Located, problems: Problems, runners: Collection[str] | None) -> None:
+    """Check what parts say of each other, as far as it can be read; of the rest the models have spoken."""
+    repos, listed = _mapping(located.data.get("repos")), located.data.get("tasks")
+    tasks = {n: said for n, said in enumerate(listed if isinstance(listed, list) else []) if isinstance(said, dict)}
+    found: list[Problem] = []
     for name, said in repos.items():
-        repo = _Part(f"repo {show(name)}", ("repos", name), _mapping(said), _Repo, located, problems)
         if not is_name(name):
-            repo.add(f"the name of {repo.who} must be {NAME_RULE}")
+            problems.add(f"the name of repo {show(name)} must be {NAME_RULE}", located.line(("repos", name)))
         if isinstance(said, dict):
-            repo.check_one_of("path", "url", is_needed=True)
-    tasks = [
-        _Part(_task_name(index, said), ("tasks", index), said, _Task, located, problems)
-        for index, said in enumerate(listed if isinstance(listed, list) else [])
-        if isinstance(said, dict)
-    ]
-    first = _check_ids(tasks)
-    _check_runners(tasks, defaults, located, problems, runners)
-    _check_outputs(tasks)
-    waits: dict[str, tuple[str, ...]] = {}
-    for task in tasks:
-        task.check_one_of("command", "prompt", is_needed=True)
-        task.check_one_of("agent", "strengths", is_needed=False)
-        _check_repo(task, repos)
-        after = _check_after(task, first)
-        if isinstance(who := task.said.get("id"), str):
-            waits.setdefault(who, after)
-    _check_rings(waits, {name: task.loc for name, task in first.items()}, located, problems)
+            found += find_both(("repos", name), f"repo {show(name)}", said, ("path", "url"), is_needed=True)
+    found += find_problems(
+        tasks,
+        repos=repos,
+        defaults=_mapping(located.data.get("defaults")),
+        runners=runners,
+        suggest=problems.find_meant,
+    )
+    for problem in found:
+        if not _is_misspelt(located, problem.place):
+            first = f" on line {located.line(problem.first)}" if problem.first else ""
+            advice = f"; {problem.advice}" if problem.advice else ""
+            problems.add(f"{problem.what}{first}{advice}", located.line(problem.place))
+
+
+def _is_misspelt(located: Located, place: Loc) -> bool:
+    """Tell whether what a task or repository lacks is probably there, as an unknown key."""
+    match place:
+        case ("tasks" | "repos" as part, key):
+            items: Any = located.data[part]
+            _, model = _place(located, place)
+            return not items[key].keys() <= model.model_fields.keys()
+    return False
 
 
 def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
-
-
-def _check_ids(tasks: list[_Part]) -> dict[str, _Part]:
-    """Find who has each id first, and tell those who have it too."""
-    first: dict[str, _Part] = {}
-    for task in tasks:
-        name = task.said.get("id")
-        if isinstance(name, str) and (earlier := first.setdefault(name, task)) is not task:
-            line = task.located.line((*earlier.loc, "id"))
-            task.add(f"the id {show(name)} is already used on line {line}; rename one of the two", "id")
-    return first
-
-
-def _check_runners(
-    tasks: list[_Part],
-    defaults: dict[str, object],
-    located: Located,
-    problems: Problems,
-    runners: Collection[str] | None,
-) -> None:
-    places: list[_Part] = [_Part("'defaults'", ("defaults",), defaults, _Defaults, located, problems), *tasks]
-    for place in places:
-        said = place.said.get("runner")
-        named = [said] if isinstance(said, str) else [name for _, name in place.list_texts("runner")]
-        if "command" in place.said:
-            if "runner" in place.said:
-                place.add(f"{place.who} has a 'command', which takes no 'runner'; remove it", "runner")
-        elif "prompt" in place.said and "runner" not in place.said and "runner" not in defaults:
-            known = f" (known: {', '.join(runners)})" if runners else ""
-            place.add(f"{place.who} has a 'prompt' but no 'runner' to give it to; add one here or in 'defaults'{known}")
-        else:
-            for runner in named:
-                if runners is not None and runner not in runners:
-                    meant = problems.did_you_mean(runner, runners)
-                    advice = (
-                        meant or f"; known here: {', '.join(runners)}. Others are added to hive.toml: [runners.NAME]"
-                    )
-                    place.add(f"unknown runner {show(runner)} in {place.who}{advice}", "runner")
-
-
-def _check_outputs(tasks: list[_Part]) -> None:
-    """Hold every promised file to one task, however its path is written."""
-    first: dict[tuple[str, ...], str] = {}
-    for task in tasks:
-        task.check_one_of("output", "outputs", is_needed=False)
-        output = task.said.get("output")
-        said: list[tuple[Loc, str]] = [(("output",), output)] if isinstance(output, str) else []
-        said += [(("outputs", index), text) for index, text in task.list_texts("outputs")]
-        for keys, path in said:
-            if (parts := split_path(path)) in first:
-                task.add(f"{show(path)} of {task.who} is already promised {first[parts]}; keep one", *keys)
-            elif parts:
-                first[parts] = f"on line {task.located.line((*task.loc, *keys))} by {task.who}"
-
-
-def _check_repo(task: _Part, names: dict[str, object]) -> None:
-    repo = task.said.get("repo")
-    for key, what in (("verify", "run it in"), ("paths", "find them in")):
-        if key in task.said and "repo" not in task.said:
-            task.add(f"{task.who} has '{key}' but no 'repo' to {what}; add 'repo' or remove '{key}'", key)
-    if not isinstance(repo, str) or repo in names:
-        return
-    if names:
-        task.add(f"unknown repo {show(repo)} in {task.who}{task.problems.did_you_mean(repo, names)}", "repo")
-    else:
-        said = f"{task.who} names repo {show(repo)}, but the plan has no 'repos'; add it there with its path"
-        task.add(said, "repo")
-
-
-def _check_after(task: _Part, known: dict[str, _Part]) -> tuple[str, ...]:
-    """Check the dependencies of a task, and return those worth following."""
-    good: dict[str, None] = {}
-    for position, name in task.list_texts("after"):
-        told = ""
-        if name == task.said.get("id"):
-            told = f"{task.who} waits for itself; remove it from 'after'"
-        elif name in good:
-            told = f"{show(name)} is twice in 'after' of {task.who}; keep one"
-        elif name not in known:
-            meant = task.problems.did_you_mean(name, known)
-            told = f"unknown task {show(name)} in 'after' of {task.who}{meant}"
-        else:
-            good[name] = None
-        if told:
-            task.add(told, "after", position)
-    return tuple(good)
-
-
-def _check_rings(
-    waits: dict[str, tuple[str, ...]], known: dict[str, Loc], located: Located, problems: Problems
-) -> None:
-    for _ in range(MAX_RINGS):
-        ring = find_cycle(waits)
-        if ring is None:
-            return
-        shown = [name if is_task_id(name) else show(name) for name in ring]
-        if len(ring) > LONGEST_RING_SHOWN:
-            shown = [*shown[:5], f"({len(ring) - 10} more)", *shown[-5:]]
-        line = located.line((*known[ring[0]], "after"))
-        problems.add(f"tasks wait for each other: {' -> '.join(shown)}; remove one 'after'", line)
-        for name in ring[1:]:
-            del waits[name]

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from pydantic import AfterValidator, Field, PlainValidator, create_model
 
 from hivekeeper.config.located import Checked, Filled, Loc, Located, Problems, check, parse_toml, read_text, rule
-from hivekeeper.config.values import FILE_NAME, read_duration, read_size, read_whole, show
-from hivekeeper.domain.names import NAME_RULE, is_name
+from hivekeeper.config.values import FILE_NAME, read_duration, read_size, read_whole
+from hivekeeper.domain.names import NAME_RULE, is_name, show
 from hivekeeper.domain.price import Price
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.runners import OUTPUTS, PRESETS

@@ -2,8 +2,9 @@
 
 import re
 
+from hivekeeper.domain.names import show
+
 FILE_NAME = "hive.toml"
-LONGEST_SHOWN = 60
 LONGEST_S = 365 * 86_400.0
 LARGEST_BYTES = 1 << 50
 
@@ -51,14 +52,3 @@ def read_whole(value: object, least: int, most: int) -> int:
         msg = f"must be a whole number from {least} to {most:,}, not {show(value)}"
         raise ValueError(msg)
     return value
-
-
-def show(value: object) -> str:
-    """Write a value so that it fits in a sentence and cannot move a terminal's cursor."""
-    if isinstance(value, str):
-        return repr(value if len(value) <= LONGEST_SHOWN else value[: LONGEST_SHOWN - 3] + "...")
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):  # Python refuses to write out a number of thousands of digits.
-        return str(value) if abs(value) < 1 << 63 else "that number"
-    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value), "a date or time")

@@ -1,10 +1,8 @@
 """A plan as the hive understands it, after every check; parsing and line numbers are the edge's affair."""
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -91,11 +89,6 @@ class PlanSpec:
     accept: str | None = None
     budget: dict[str, float] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
-
-    def fingerprint(self) -> str:
-        """Tell two plans apart by what they say, not by how they are written."""
-        said = {name: value for name, value in asdict(self).items() if name != "defaults"}  # its tasks have them
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def make_task(said: Mapping[str, Any], defaults: Mapping[str, Any], limits: Limits) -> TaskSpec:
