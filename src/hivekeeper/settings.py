@@ -21,7 +21,7 @@ from hivekeeper.runners.prices import PRICES
 # Known to every hive; the others are in its hive.toml.
 BUILT_IN_RUNNERS: Final = ("scripted",)
 
-# The tables of hive.toml, in their order, with what each is for where its keys do not say it.
+# The tables of hive.toml, in their order, each with what it is for if its keys do not show it.
 TABLES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "hive": "",
@@ -29,15 +29,14 @@ TABLES: Final[Mapping[str, str]] = MappingProxyType(
         "limits": 'What a task may use when its plan does not say; "none" is no limit.',
         "sandbox": "What isolates workers from the rest of the machine.",
         "queue": "How changes are verified and landed.",
-        "budget": "What may be spent a day, in all. A plan may say it for a convoy or a task: "
-        "budget: {money: 5, tokens: 2000000}",
+        "budget": "What may be spent in a day. In a plan, for a convoy or a task: budget: {money: 5, tokens: 2000000}",
         "patterns": "What a small hive can do without: hive init --agents N writes what suits N agents.",
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Setting:
     """How a setting is written: `word` stands for None, and a number lies between `least` and `most`."""
 
     table: str
@@ -48,96 +47,77 @@ class Said:
     most: int | None = None
 
 
-def setting(
-    table: str,
-    sentence: str,
-    *,
-    default: object,
-    word: str = "",
-    choices: tuple[str, ...] = (),
-    between: tuple[int | None, int | None] = (None, None),
-) -> Any:  # noqa: ANN401 - the field's own type
+def setting(table: str, default: object, sentence: str, **how: Any) -> Any:  # noqa: ANN401 - the field's own type
     """Declare a setting."""
-    return field(default=default, metadata={"said": Said(table, sentence, word, choices, *between)})
+    return field(default=default, metadata={"setting": Setting(table, sentence, **how)})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What `hive.toml` may change, with the values that hold when it says nothing."""
 
-    workers: int = setting("hive", "tasks that run at the same time", default=4, between=(1, 1000))
-    archive_after_s: float = setting("hive", "how long a completed convoy stays visible", default=86_400.0)
+    workers: int = setting("hive", 4, "tasks that run at the same time", least=1, most=1000)
+    archive_after_s: float = setting("hive", 86_400.0, "how long a completed convoy stays visible")
 
-    heartbeat_s: float = setting("keeper", "how often the keeper records that it is alive", default=60.0)
+    heartbeat_s: float = setting("keeper", 60.0, "how often the keeper records that it is alive")
     abandoned_after_s: float = setting(
-        "keeper", "silence after which another keeper may take over; at least twice the heartbeat", default=300.0
+        "keeper", 300.0, "silence after which another keeper may take over; at least twice the heartbeat"
     )
-    poll_s: float = setting("keeper", "how often it looks for work when nothing wakes it", default=2.0)
-    preempt_s: float = setting(
-        "keeper", "time to save workers' work when the machine is about to go (SIGTERM)", default=30.0
-    )
+    poll_s: float = setting("keeper", 2.0, "how often it looks for work when nothing wakes it")
+    preempt_s: float = setting("keeper", 30.0, "time to save the workers' work after SIGTERM")
 
     timeout_s: float | None = setting(
-        "limits", 'from start to end: "45m", "1h30m", or a number of seconds', default=14_400.0, word="none"
+        "limits", 14_400.0, 'run time: "45m", "1h30m", or a number of seconds', word="none"
     )
-    silence_s: float | None = setting("limits", "time without any output", default=3600.0, word="none")
+    silence_s: float | None = setting("limits", 3600.0, "time without any output", word="none")
     no_answer_s: float | None = setting(
-        "limits", "silence of an agent's model after which it counts as a usage limit", default=600.0, word="none"
+        "limits", 600.0, "silence of an agent's model after which it counts as a usage limit", word="none"
     )
     output_bytes: int | None = setting(
-        "limits",
-        'everything it prints: "64MB", "2GiB", or a number of bytes',
-        default=Limits().output_bytes,
-        word="none",
+        "limits", Limits().output_bytes, 'total output: "64MB", "2GiB", or a number of bytes', word="none"
     )
-    memory_bytes: int | None = setting("limits", "of all its processes together", default=None, word="none")
-    processes: int | None = setting(
-        "limits", "running at the same time", default=1000, word="none", between=(1, 1_000_000)
-    )
-    disk_bytes: int | None = setting("limits", "in its own directory", default=Limits().disk_bytes, word="none")
+    memory_bytes: int | None = setting("limits", None, "memory of all its processes together", word="none")
+    processes: int | None = setting("limits", 1000, "processes at the same time", word="none", least=1, most=1_000_000)
+    disk_bytes: int | None = setting("limits", Limits().disk_bytes, "disk space of its sandbox", word="none")
 
     level: str | None = setting(
         "sandbox",
+        None,
         'the strongest isolation this machine has, or "namespaces", "landlock", "limits"',
-        default=None,
         word="best",
         choices=("namespaces", "landlock", "limits"),
     )
     require: str | None = setting(
         "sandbox",
+        None,
         'refuse to work with weaker isolation than "landlock" or "namespaces"',
-        default=None,
         word="none",
         choices=("landlock", "namespaces"),
     )
-    read: tuple[str, ...] = setting(
-        "sandbox", 'what workers may read besides the toolchain: ["~/.config/agent"]', default=()
-    )
-    write: tuple[str, ...] = setting("sandbox", "what they may write besides their own directory", default=())
-    snapshot_every_s: float = setting("sandbox", "how often the work of a running worker is saved", default=300.0)
-    reclaim_after_s: float = setting("sandbox", "when to try again to remove what could not be removed", default=3600.0)
+    read: tuple[str, ...] = setting("sandbox", (), 'what workers may read besides the toolchain: ["~/.config/agent"]')
+    write: tuple[str, ...] = setting("sandbox", (), "what they may write besides their own sandbox")
+    snapshot_every_s: float = setting("sandbox", 300.0, "how often a running worker's work is saved")
+    reclaim_after_s: float = setting("sandbox", 3600.0, "when to retry removing what could not be removed")
 
     parallel: int | None = setting(
-        "queue",
-        'verifications at the same time: "cores" or a number',
-        default=None,
-        word="cores",
-        between=(1, 1_000_000),
+        "queue", None, 'verifications at the same time: "cores" or a number', word="cores", least=1, most=1_000_000
     )
-    gate_timeout_s: float = setting("queue", "of a gate, from start to end", default=1800.0)
+    gate_timeout_s: float = setting("queue", 1800.0, "run time of a gate")
     resolver: str | None = setting(
-        "queue", "the runner that settles conflicts no rule can: one of [runners]", default=None, word="none"
+        "queue", None, "the runner that resolves conflicts which no rule can: one of [runners]", word="none"
     )
 
-    money: float | None = setting("budget", "dollars", default=None, word="none")
-    tokens: int | None = setting("budget", "sent and received", default=None, word="none", between=(1, 10**15))
+    money: float | None = setting("budget", None, "dollars", word="none")
+    tokens: int | None = setting("budget", None, "tokens sent and received", word="none", least=1, most=10**15)
 
     queue: bool = setting(
-        "patterns", "changes land one at a time, each verified; without, each is a branch", default=True
+        "patterns", default=True, sentence="changes land one at a time, each verified; without, each is a branch"
     )
-    cleanup: bool = setting("patterns", "what finished workers leave behind is removed", default=True)
+    cleanup: bool = setting("patterns", default=True, sentence="what finished workers leave behind is removed")
     convoys: bool = setting(
-        "patterns", "a completed convoy stays visible for archive_after; without, it is archived at once", default=True
+        "patterns",
+        default=True,
+        sentence="a completed convoy stays visible for archive_after; without, it is archived at once",
     )
 
     runners: dict[str, Runner] = field(default_factory=lambda: dict(PRESETS))
@@ -167,12 +147,11 @@ class Settings:
             raise InputError(f"This hive has no runner '{name}'.", advice=f"{known} hive.toml has them: [runners.NAME]")
 
 
-def list_settings() -> list[tuple[Field[Any], Said]]:
-    """List what is declared, in the order of hive.toml."""
-    found = [(each, each.metadata["said"]) for each in fields(Settings) if "said" in each.metadata]
-    return sorted(found, key=lambda pair: list(TABLES).index(pair[1].table))
+def list_settings() -> list[tuple[Field[Any], Setting]]:
+    """List the settings, in the order of hive.toml."""
+    return [(each, each.metadata["setting"]) for each in fields(Settings) if each.metadata]
 
 
 def key_of(each: Field[Any]) -> str:
-    """Tell how a setting is called in hive.toml."""
+    """Return what a setting is called in hive.toml."""
     return each.name.removesuffix("_s").removesuffix("_bytes")

@@ -347,7 +347,7 @@ def test_a_wrong_repository_is_told_with_its_line(tmp_path: Path, said: str, tol
 @pytest.mark.parametrize("key", ["{{url: '{}'}}", "{{path: a, backup: '{}'}}"])
 def test_a_password_in_a_url_is_refused_and_not_repeated(tmp_path: Path, key: str) -> None:
     (told,) = problems(tmp_path, REPO.format(key.format("https://bee:s3cret@host/a.git")))
-    assert told.endswith("which the ledger would keep for ever; let git's credential helper have it")
+    assert told.endswith("which the ledger would keep for ever; use git's credential helper")
     assert "s3cret" not in told
 
 
@@ -393,7 +393,7 @@ def test_a_prompt_typed_is_the_text_or_what_a_file_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, ": there is no such file"), (b"\xff", ":1: not UTF-8"), (b"a\nb\0", ":2: holds a NUL byte; remove it")],
+    [(None, ": there is no such file"), (b"\xff", ":1: not UTF-8"), (b"a\nb\0", ":2: contains a NUL byte; remove it")],
 )
 def test_a_prompt_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, told: str) -> None:
     path = tmp_path / "prompt.md"

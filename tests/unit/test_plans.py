@@ -163,7 +163,7 @@ def test_a_file_that_is_not_utf8_is_refused_with_the_line(tmp_path: Path) -> Non
 
 
 def test_a_character_no_yaml_may_hold_is_refused_with_the_line(tmp_path: Path) -> None:
-    expected = ["2: holds the character '\\x07', which no YAML may; remove it"]
+    expected = ["2: the character '\\x07' is not allowed in YAML; remove it"]
     assert problems(tmp_path, "convoy: é\ntitle: \a\n") == expected
 
 
@@ -184,12 +184,14 @@ def test_a_top_that_is_not_a_mapping_is_refused(tmp_path: Path, text: str, what:
 
 
 def test_a_second_document_is_refused(tmp_path: Path) -> None:
-    assert problems(tmp_path, "a: 1\n---\nb: 2\n") == ["2: a second document begins ('---'); put one in each file"]
+    assert problems(tmp_path, "a: 1\n---\nb: 2\n") == [
+        "2: a second document starts here ('---'); put each in a file of its own"
+    ]
 
 
 def test_a_key_written_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
     text = "convoy: c\ntasks:\n  - id: A\n    command: x\n    command: y\n"
-    assert problems(tmp_path, text) == ["5: key 'command' is here a second time, first on line 4; keep one"]
+    assert problems(tmp_path, text) == ["5: key 'command' is already used on line 4; keep one"]
 
 
 @pytest.mark.parametrize(("key", "shown"), [("1", "'1'"), ("yes", "'yes'"), ("? [a]\n", "a list or mapping")])
@@ -200,7 +202,7 @@ def test_a_key_that_is_not_text_is_refused(tmp_path: Path, key: str, shown: str)
 
 def test_a_merge_key_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
     text = "convoy: c\ntasks:\n  - &a {id: A, command: x}\n  - {id: B, command: x, <<: *a}\n"
-    expected = ["4: merging with '<<' is not read; use 'defaults', or write the keys out"]
+    expected = ["4: merging with '<<' is not supported; use 'defaults', or write the keys out"]
     assert problems(tmp_path, text) == expected
 
 
@@ -208,13 +210,13 @@ def test_a_merge_key_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
 def test_a_tag_is_refused_and_never_obeyed(tmp_path: Path, value: str) -> None:
     (said,) = task_problems(tmp_path, f"title: {value}")
     assert said.startswith("3: the tag '")
-    assert said.endswith("is not read here; remove it")
+    assert said.endswith("is not supported; remove it")
 
 
 @pytest.mark.parametrize("value", ["!!int x", "!!int ''", "!!bool x", "!!float x", "1" * 5000])
 def test_a_scalar_that_is_not_what_its_tag_says_is_refused(tmp_path: Path, value: str) -> None:
     (said,) = task_problems(tmp_path, f"priority: {value}")
-    assert "cannot be read as" in said
+    assert "is not a valid" in said
 
 
 def test_a_key_without_a_value_is_refused_once(tmp_path: Path) -> None:
@@ -235,7 +237,7 @@ LONG = f"a: &a '{'x' * MIB}'\nb: [{', '.join(['*a'] * 20)}]\n"
 )
 def test_aliases_that_multiply_beyond_measure_are_refused(tmp_path: Path, text: str) -> None:
     (said,) = problems(tmp_path, text)
-    assert said.endswith("aliases (*) make this too large to read; write out fewer of them")
+    assert said.endswith("aliases (*) make this too large to read; use fewer of them")
 
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 100_000, "- " * 100_000, "? " * 100_000, "{a: " * 500])
@@ -420,7 +422,7 @@ def test_an_empty_command_is_refused(tmp_path: Path, command: str) -> None:
 
 def test_a_nul_byte_in_a_command_is_refused(tmp_path: Path) -> None:
     text = 'convoy: c\ntasks: [{id: A, command: "a\\0b"}]\n'
-    assert problems(tmp_path, text) == ["2: 'a\\x00b' holds a NUL byte or half a character; remove it"]
+    assert problems(tmp_path, text) == ["2: 'a\\x00b' contains a NUL byte or half a character; remove it"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hivekeeper.config.profiles import BANDS, make_profile
+from hivekeeper.config.profiles import MEANINGS, VALUES, make_profile
 from hivekeeper.config.settings import load_settings
 from hivekeeper.config.template import DEFAULT_TOML
 from hivekeeper.settings import Settings
@@ -41,9 +41,8 @@ def test_the_profile_of_a_band_loads_to_the_settings_meant(
     assert profile.sentence.startswith(f"hive.toml is for {band} agents: ")
 
 
-@pytest.mark.parametrize("band", BANDS, ids=lambda band: band.name)
-def test_every_choice_of_a_profile_gives_its_reason(band: object) -> None:
-    (agents,) = [each.least for each in BANDS if each is band]
+@pytest.mark.parametrize("agents", MEANINGS)
+def test_every_choice_of_a_profile_gives_its_reason(agents: int) -> None:
     lines = make_profile(agents).toml.splitlines()
     for pattern in ("queue", "cleanup", "convoys"):
         (line,) = [line for line in lines if line.startswith(f"{pattern} = ")]
@@ -58,4 +57,4 @@ def test_a_profile_has_every_line_of_the_default_file() -> None:
 
 def test_a_profile_names_only_keys_that_there_are() -> None:
     keys = {line.partition(" = ")[0] for line in DEFAULT_TOML.splitlines()}
-    assert [key for band in BANDS for key in band.lines if key not in keys] == []
+    assert [key for key in VALUES if key not in keys] == []

@@ -170,8 +170,8 @@ convoys = false
         ("sandbox", "read = ['x']", "item 1 of 'read' in [sandbox] must begin with '/' or '~'; it is 'x'"),
         ("sandbox", "write = ['/', '']", "item 2 of 'write' in [sandbox] must begin with '/' or '~'; it is ''"),
         ("sandbox", "write = ['~nobody-like-this/x']", "item 1 of 'write' in [sandbox] must begin with '/' or '~'"),
-        ("hive", "workers = 0", "'workers' in [hive] must be at least 1, not 0"),
-        ("hive", "workers = 1001", "'workers' in [hive] must be at most 1000, not 1001"),
+        ("hive", "workers = 0", "'workers' in [hive] must be a whole number from 1 to 1,000, not 0"),
+        ("hive", "workers = 1001", "'workers' in [hive] must be a whole number from 1 to 1,000, not 1001"),
         ("sandbox", "snapshot_every = 0", "'snapshot_every' in [sandbox] must be more than 0"),
         ("sandbox", "reclaim_after = 'x'", "'reclaim_after' in [sandbox] must be a duration such as"),
         ("keeper", "preempt = 0", "'preempt' in [keeper] must be more than 0"),
@@ -211,7 +211,7 @@ def test_requiring_stronger_isolation_than_is_to_be_used_is_refused(tmp_path: Pa
         ("[runners.scripted]\ncommand = 'x'\n", "1: the runner 'scripted' is built in; give yours another name"),
         (
             "[runners.a]\nprompt = 'stdin'\ncommand = 'x {prompt}'\n",
-            "3: 'command' in [runners.a] holds {prompt}, but the prompt goes to its standard input; remove it, or",
+            "3: 'command' in [runners.a] contains {prompt}, but the prompt goes to its standard input; remove it, or",
         ),
     ],
 )
@@ -284,12 +284,12 @@ def test_the_line_is_found_however_the_key_is_written(tmp_path: Path, text: str)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("workers = 0", "'workers' in [hive] must be at least 1, not 0"),
-        ("workers = 1001", "'workers' in [hive] must be at most 1000, not 1001"),
-        ("workers = '4'", "'workers' in [hive] must be a whole number, not '4'"),
-        ("workers = true", "'workers' in [hive] must be a whole number, not true"),
-        ("workers = 1979-05-27", "'workers' in [hive] must be a whole number, not a date or time"),
-        (f"workers = 0x{'f' * 9999}", "'workers' in [hive] must be at most 1000, not that number"),
+        ("workers = 0", "'workers' in [hive] must be a whole number from 1 to 1,000, not 0"),
+        ("workers = 1001", "'workers' in [hive] must be a whole number from 1 to 1,000, not 1001"),
+        ("workers = '4'", "'workers' in [hive] must be a whole number from 1 to 1,000, not '4'"),
+        ("workers = true", "'workers' in [hive] must be a whole number from 1 to 1,000, not true"),
+        ("workers = 1979-05-27", "'workers' in [hive] must be a whole number from 1 to 1,000, not a date or time"),
+        (f"workers = 0x{'f' * 9999}", "'workers' in [hive] must be a whole number from 1 to 1,000, not that number"),
     ],
 )
 def test_a_wrong_number_of_workers_is_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -367,7 +367,7 @@ def test_a_directory_instead_of_the_file_is_refused(tmp_path: Path) -> None:
 def test_nesting_thousands_of_levels_deep_is_refused(tmp_path: Path) -> None:
     assert problems(tmp_path, "a = " + "[" * 100_000) == [" nested too deep"]
     (told,) = problems(tmp_path, "hive.workers" + ".a" * 5000 + " = 1")
-    assert told == "1: 'workers' in [hive] must be a whole number, not a mapping"
+    assert told == "1: 'workers' in [hive] must be a whole number from 1 to 1,000, not a mapping"
 
 
 def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:

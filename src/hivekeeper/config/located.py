@@ -43,31 +43,32 @@ class Problems:
     file: str
     consequence: str
     found: list[tuple[int, str]] = field(default_factory=list)
-    suggested: int = 0
+    suggestions: int = 0
 
     def add(self, text: str, line: int = 0) -> None:
         """Note a problem; line 0 is the file as a whole."""
         self.found.append((line, text))
 
-    def find_meant(self, word: str, options: Iterable[str]) -> str | None:
-        """Find the word probably meant; not for ever, since comparing thousands of words with thousands takes hours."""
-        self.suggested += 1
-        return find_nearest(word, options) if self.suggested <= MAX_SUGGESTIONS and len(word) <= LONGEST_SHOWN else None
+    def suggest(self, word: str, options: Iterable[str]) -> str | None:
+        """Find the word probably meant; for a few words only, since comparing thousands with thousands takes hours."""
+        self.suggestions += 1
+        is_worth_it = self.suggestions <= MAX_SUGGESTIONS and len(word) <= LONGEST_SHOWN
+        return find_nearest(word, options) if is_worth_it else None
 
     def did_you_mean(self, word: str, options: Iterable[str]) -> str:
         """End a sentence about a wrong word with the right one, when there is one."""
-        meant = self.find_meant(word, options)
+        meant = self.suggest(word, options)
         return f"; did you mean {show(meant)}?" if meant else ""
 
     def error(self) -> InputError:
-        """Tell all problems, in the order of the file."""
+        """Make the error that has all problems, in the order of the file."""
         found = sorted(dict.fromkeys(self.found), key=lambda problem: problem[0])
         lines = [f"{self.file}:{line}: {text}" if line else f"{self.file}: {text}" for line, text in found]
         count = f"{len(lines)} problem{'' if len(lines) == 1 else 's'}"
         return InputError("\n".join([f"{self.file}: {count}, {self.consequence}", *lines]))
 
     def stop(self, text: str, line: int = 0) -> NoReturn:
-        """Note a problem after which nothing more can be read, and tell all."""
+        """Note a problem after which nothing more can be read, and raise the error."""
         self.add(text, line)
         raise self.error()
 
@@ -87,7 +88,7 @@ class Located:
 def read_text(path: Path, problems: Problems, *, max_bytes: int) -> str:
     """Read a UTF-8 file, never more of it than allowed, so that a device or a wrong file cannot fill the memory.
 
-    Whether a missing file is a mistake only the caller knows, so FileNotFoundError is left to it.
+    Only the caller knows whether a missing file is a mistake, so FileNotFoundError is left to it.
     """
     try:
         with path.open("rb") as file:
@@ -112,10 +113,10 @@ def parse_yaml(text: str, problems: Problems) -> Located:
         root = yaml.compose(text, Loader=LOADER)
     except ReaderError as error:
         line = text.count("\n", 0, max(0, text.find(chr(error.character)))) + 1
-        problems.stop(f"holds the character {chr(error.character)!r}, which no YAML may; remove it", line)
+        problems.stop(f"the character {chr(error.character)!r} is not allowed in YAML; remove it", line)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        hint = "look at the indentation, and put quotes around text that holds ': ' or ' #'"
+        hint = "check the indentation, and put quotes around text that contains ': ' or ' #'"
         problems.stop(f"not YAML: {error.problem}; {hint}", mark.line + 1 if mark else 0)
     if root is None or root.tag == f"{TAG}null":
         problems.stop("the file is empty")
@@ -139,7 +140,7 @@ def _refuse_dangerous(text: str, problems: Problems) -> None:
         if nodes > MAX_NODES:
             problems.stop(f"more than {MAX_NODES:,} values; split the file", line)
         if documents > 1:
-            problems.stop("a second document begins ('---'); put one in each file", line)
+            problems.stop("a second document starts here ('---'); put each in a file of its own", line)
 
 
 @dataclass(slots=True)
@@ -157,7 +158,7 @@ class _Walk:
         self.nodes += 1
         self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if self.nodes > MAX_NODES or len(loc) > MAX_DEPTH or self.characters > MAX_CHARACTERS:
-            self.problems.stop("aliases (*) make this too large to read; write out fewer of them", line)
+            self.problems.stop("aliases (*) make this too large to read; use fewer of them", line)
         if isinstance(node, yaml.MappingNode) and node.tag == f"{TAG}map":
             return self._mapping(node, loc)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{TAG}seq":
@@ -170,13 +171,13 @@ class _Walk:
             line = key_node.start_mark.line + 1
             self.characters += len(key_node.value)
             if key_node.tag == f"{TAG}merge":
-                self.problems.add("merging with '<<' is not read; use 'defaults', or write the keys out", line)
+                self.problems.add("merging with '<<' is not supported; use 'defaults', or write the keys out", line)
             elif not isinstance(key_node, yaml.ScalarNode) or key_node.tag.removeprefix(TAG) not in TEXT:
                 what = show(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
                 self.problems.add(f"a key must be text, not {what}; put it in quotes", line)
             elif (key := self._text(key_node.value, line)) in found:
                 first = self.lines[*loc, key]
-                self.problems.add(f"key {show(key)} is here a second time, first on line {first}; keep one", line)
+                self.problems.add(f"key {show(key)} is already used on line {first}; keep one", line)
             else:
                 self.lines[*loc, key] = line
                 found[key] = self.read(value_node, (*loc, key))
@@ -184,7 +185,7 @@ class _Walk:
 
     def _scalar(self, node: yaml.Node, loc: Loc, line: int) -> object:
         if not isinstance(node, yaml.ScalarNode):
-            self.problems.add(f"the tag {show(node.tag)} is not read here; remove it", line)
+            self.problems.add(f"the tag {show(node.tag)} is not supported; remove it", line)
             return None
         kind = node.tag.removeprefix(TAG)
         # YAML 1.1 takes 1:30 for ninety, in base sixty; nobody who writes it in a plan does.
@@ -202,14 +203,14 @@ class _Walk:
                     what = f"item {loc[-1] + 1} of the list" if isinstance(loc[-1], int) else show(loc[-1])
                     self.problems.add(f"{what} has no value; give it one or remove it", line)
                 case _:
-                    self.problems.add(f"the tag {show(node.tag)} is not read here; remove it", line)
+                    self.problems.add(f"the tag {show(node.tag)} is not supported; remove it", line)
         except (ValueError, KeyError, IndexError, yaml.YAMLError):
-            self.problems.add(f"{show(node.value)} cannot be read as {kind}; put it in quotes if it is text", line)
+            self.problems.add(f"{show(node.value)} is not a valid {kind}; put it in quotes if it is text", line)
         return None
 
     def _text(self, value: str, line: int) -> str:
         if NOT_TEXT.search(value):
-            self.problems.add(f"{show(value)} holds a NUL byte or half a character; remove it", line)
+            self.problems.add(f"{show(value)} contains a NUL byte or half a character; remove it", line)
         return NOT_TEXT.sub("\ufffd", value)
 
 
@@ -252,14 +253,14 @@ class Checked(BaseModel):
 
 
 def rule(fits: Callable[[str], bool], sentence: str) -> AfterValidator:
-    """Hold text against a rule that is said to whoever breaks it."""
+    """Check text against a rule; `sentence` is the error."""
 
-    def hold(value: str) -> str:
+    def check_text(value: str) -> str:
         if not fits(value):
             raise ValueError(f"{sentence}; it is {show(value)}")
         return value
 
-    return AfterValidator(hold)
+    return AfterValidator(check_text)
 
 
 Filled = Annotated[str, rule(lambda text: bool(text.strip()), "must not be blank")]
@@ -268,7 +269,7 @@ M = TypeVar("M", bound=Checked)
 T = TypeVar("T")
 # A list in the file is a tuple of ours; its items are as strict as everything else.
 Listed = Annotated[tuple[T, ...], Field(strict=False)]
-# Names the mapping a location is in, as a person would, with the model that says its keys.
+# Names the mapping a location is in, as a person would, and finds the model that has its keys.
 Place = Callable[[Loc], tuple[str, type[Checked]]]
 
 # What each kind of error means to the writer of the file, after the name of the thing that is wrong.
@@ -291,7 +292,7 @@ SENTENCES = {
 
 
 def check(model: type[M], located: Located, problems: Problems, place: Place) -> M | None:
-    """Hold data against a model; None when it does not fit, with the reasons noted in our own words."""
+    """Check data against a model; None when it does not fit, with the reasons noted in our own words."""
     try:
         return model.model_validate(located.data)
     except ValidationError as error:
@@ -301,20 +302,20 @@ def check(model: type[M], located: Located, problems: Problems, place: Place) ->
         if detail["type"] == "extra_forbidden":
             *parent, key = detail["loc"]
             where, known = place(tuple(parent))
-            nearest = problems.find_meant(str(key), known.model_fields)
+            nearest = problems.suggest(str(key), known.model_fields)
             advice = f"did you mean {show(nearest)}?" if nearest else f"known here: {', '.join(known.model_fields)}"
             problems.add(f"unknown key {show(key)} in {where}; {advice}", located.line(detail["loc"]))
             meant.add((*parent, nearest or key))
     for detail in details:
         # A null was reported where it was read, and a misspelt key is one mistake and not also a missing one.
-        told = detail["type"] == "extra_forbidden" or (detail["type"] == "missing" and detail["loc"] in meant)
-        if not told and detail["input"] is not None:
+        is_noted = detail["type"] == "extra_forbidden" or (detail["type"] == "missing" and detail["loc"] in meant)
+        if not is_noted and detail["input"] is not None:
             problems.add(_explain(detail, place), located.line(detail["loc"]))
     return None
 
 
 def _explain(detail: ErrorDetails, place: Place) -> str:
-    """Say one error of pydantic's in our own words."""
+    """Say an error of pydantic in our own words."""
     *parent, last = detail["loc"]
     where, _ = place(tuple(parent))
     if detail["type"] == "missing":

@@ -43,7 +43,7 @@ LIMIT_FIELDS = {
 def _refuse_password(text: str) -> str:
     if has_password(text):
         # Not even here is it repeated.
-        raise ValueError("holds a password, which the ledger would keep for ever; let git's credential helper have it")
+        raise ValueError("contains a password, which the ledger would keep for ever; use git's credential helper")
     return text
 
 
@@ -159,7 +159,7 @@ def read_prompt(said: str) -> str:
     except FileNotFoundError:
         problems.stop("there is no such file; check the name and the directory")
     if found := NOT_TEXT.search(text):
-        problems.stop("holds a NUL byte; remove it", text.count("\n", 0, found.start()) + 1)
+        problems.stop("contains a NUL byte; remove it", text.count("\n", 0, found.start()) + 1)
     return text
 
 
@@ -222,7 +222,7 @@ def _check_parts(located: Located, problems: Problems, runners: Collection[str] 
         repos=repos,
         defaults=_mapping(located.data.get("defaults")),
         runners=runners,
-        suggest=problems.find_meant,
+        suggest=problems.suggest,
     )
     for problem in found:
         if not _is_misspelt(located, problem.place):

@@ -2,16 +2,25 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import Field as Declared
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, Field, PlainValidator, create_model
 
-from hivekeeper.config.located import Checked, Filled, Loc, Located, Problems, check, parse_toml, read_text, rule
+from hivekeeper.config.located import (
+    Checked,
+    Filled,
+    Listed,
+    Loc,
+    Problems,
+    check,
+    parse_toml,
+    read_text,
+    rule,
+)
 from hivekeeper.config.values import FILE_NAME, read_duration, read_size, read_whole
 from hivekeeper.domain.names import NAME_RULE, is_name, show
 from hivekeeper.domain.price import Price
@@ -19,7 +28,8 @@ from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.runners import OUTPUTS, PRESETS
 from hivekeeper.runners.command import SIGNS
 from hivekeeper.runners.prices import PRICES
-from hivekeeper.settings import BUILT_IN_RUNNERS, Said, Settings, key_of, list_settings
+from hivekeeper.sandbox.isolation import Level
+from hivekeeper.settings import BUILT_IN_RUNNERS, Setting, Settings, key_of, list_settings
 from hivekeeper.settings import TABLES as DECLARED
 
 MAX_BYTES = 1 << 20
@@ -27,15 +37,16 @@ MAX_BYTES = 1 << 20
 ORDER = (*list(DECLARED)[:-1], "prices", "runners", *list(DECLARED)[-1:])
 # A keeper that is late once is busy; only one that misses two beats in a row may be taken for gone.
 BEATS_BEFORE_ABANDONED = 2
-LEVELS = {"limits": 0, "landlock": 1, "namespaces": 2}
 
-Seconds = Annotated[float, PlainValidator(read_duration)]
-# "none" lifts a limit that a default would set; saying nothing keeps the default.
-SecondsLimit = Annotated[float | None, PlainValidator(lambda value: None if value == "none" else read_duration(value))]
-BytesLimit = Annotated[int | None, PlainValidator(lambda value: None if value == "none" else read_size(value))]
-CountLimit = Annotated[
-    int | None, PlainValidator(lambda value: None if value == "none" else read_whole(value, 1, 1_000_000))
-]
+
+def _unless_none(read: Callable[[object], object]) -> PlainValidator:
+    """Read a limit; "none" lifts one that a default would set."""
+    return PlainValidator(lambda value: None if value == "none" else read(value))
+
+
+SecondsLimit = Annotated[float | None, _unless_none(read_duration)]
+BytesLimit = Annotated[int | None, _unless_none(read_size)]
+CountLimit = Annotated[int | None, _unless_none(lambda value: read_whole(value, 1, 1_000_000))]
 
 
 def _make_absolute(path: str) -> str:
@@ -56,7 +67,7 @@ def _is_pattern(text: str) -> bool:
     return "\n" not in text and "\0" not in text and not text.startswith(("!", "#"))
 
 
-def _is_file_of_mine(text: str) -> bool:
+def _is_own_file(text: str) -> bool:
     return text.startswith(("~/", "/")) and ".." not in text.split("/") and "\n" not in text
 
 
@@ -70,41 +81,33 @@ def _make_table(table: str) -> type[Checked]:
     """Make the model of a table from the settings that are declared for it."""
     hints = get_type_hints(Settings)
     keys: dict[str, Any] = {
-        key_of(each): (_find_type(each, said, hints[each.name]), each.default)
-        for each, said in list_settings()
-        if said.table == table
+        key_of(each): (_find_type(each, how, hints[each.name]), each.default)
+        for each, how in list_settings()
+        if how.table == table
     }
     return create_model(f"_{table.title()}", __base__=Checked, **keys)
 
 
-def _find_type(each: Declared[Any], said: Said, hint: Any) -> Any:  # noqa: ANN401 - types are what it is about
+def _find_type(each: Declared[Any], how: Setting, hint: Any) -> Any:  # noqa: ANN401 - types are what it is about
     """Find what a value of a setting must be."""
-    kinds = {option for option in get_args(hint) if option is not NoneType} or {hint}
-    if said.choices:
-        return Annotated[Literal[(said.word, *said.choices)], AfterValidator(lambda value: _or_none(value, said.word))]
-    if kinds == {float} or each.name.endswith("_bytes") or (kinds == {int} and said.word):
-        return Annotated[hint, PlainValidator(lambda value: _read(each, said, value))]
-    if kinds == {int}:
-        return Annotated[int, Field(ge=said.least, le=said.most)]
-    if kinds == {str}:
-        return Annotated[str, AfterValidator(lambda value: _or_none(value, said.word))]
-    return hint if kinds == {bool} else list[Absolute]
+    if hint is bool:
+        return hint
+    if get_origin(hint) is tuple:
+        return Listed[Absolute]
+    if str in get_args(hint):
+        text = Literal[(how.word, *how.choices)] if how.choices else str
+        return Annotated[text, AfterValidator(lambda value: None if value == how.word else value)]
+    return Annotated[hint, PlainValidator(lambda value: _read_number(each, how, value))]
 
 
-def _or_none(value: object, word: str) -> object:
-    return None if word and value == word else value
-
-
-def _read(each: Declared[Any], said: Said, value: object) -> float | int | None:
-    if said.word and value == said.word:
+def _read_number(each: Declared[Any], how: Setting, value: object) -> float | int | None:
+    if how.word and value == how.word:
         return None
     if each.name.endswith("_s"):
         return read_duration(value)
     if each.name.endswith("_bytes"):
         return read_size(value)
-    if said.most is not None:
-        return read_whole(value, said.least or 0, said.most)
-    return _read_amount(value)
+    return _read_amount(value) if how.most is None else read_whole(value, how.least or 0, how.most)
 
 
 Dollars = Annotated[float, Field(ge=0, le=10**6)]
@@ -116,10 +119,6 @@ class _Price(Checked):
     cache_read: Dollars | None = None
     cache_write: Dollars | None = None
 
-    def get(self) -> Price:
-        """Give it as a value of ours."""
-        return Price(self.input, self.output, self.cache_read, self.cache_write)
-
 
 class _Runner(Checked):
     """What a runner's table may say; of a known program whatever it does not say is as it is."""
@@ -130,15 +129,9 @@ class _Runner(Checked):
     resume: Filled = ""
     args: str = ""
     environment: dict[str, str] = Field(default_factory=dict)
-    inherit: list[Annotated[str, rule(_is_variable, "must be the name of an environment variable")]] = Field(
-        default_factory=list
-    )
-    sign_in: list[Annotated[str, rule(_is_file_of_mine, "must begin with '~/' or '/', without '..'")]] = Field(
-        default_factory=list
-    )
-    ignore: list[Annotated[Filled, rule(_is_pattern, "must be a .gitignore pattern on one line")]] = Field(
-        default_factory=list
-    )
+    inherit: Listed[Annotated[str, rule(_is_variable, "must be the name of an environment variable")]] = ()
+    sign_in: Listed[Annotated[str, rule(_is_own_file, "must begin with '~/' or '/', without '..'")]] = ()
+    ignore: Listed[Annotated[Filled, rule(_is_pattern, "must be a .gitignore pattern on one line")]] = ()
     output: str = ""
     signs: dict[str, Filled] = Field(default_factory=dict)
     mcp: dict[str, Annotated[list[Filled], Field(min_length=1)]] = Field(default_factory=dict)
@@ -154,12 +147,11 @@ TABLES |= {"prices": _Price, "runners": _Runner}
 
 def _place(loc: Loc) -> tuple[str, type[Checked]]:
     match loc:
-        case ("runners", name, "price", *_):
-            return f"'price' in [runners.{name if is_name(str(name)) else show(name)}]", _Price
         case ("prices", name, *_):
             return f"{show(name)} in [prices]", _Price
-        case ("runners", name, *_):
-            return f"[runners.{name if is_name(str(name)) else show(name)}]", _Runner
+        case ("runners", name, *rest):
+            where = f"[runners.{name if is_name(str(name)) else show(name)}]"
+            return (f"'price' in {where}", _Price) if rest[:1] == ["price"] else (where, _Runner)
         case (str(table), *_) if table in TABLES:
             return f"[{table}]", TABLES[table]
     return "this file", _File
@@ -175,46 +167,45 @@ def load_settings(directory: Path) -> Settings:
         return Settings()
     located = parse_toml(text, problems)
     file: Any = check(_File, located, problems, _place)
-    if file:
-        _check_keeper(file.keeper, located, problems)
-        _check_sandbox(file.sandbox, located, problems)
-        _check_runners(file.runners, located, problems)
-        _check_resolver(file, located, problems)
+    for place, what in _find_problems(file, problems) if file else ():
+        problems.add(what, located.line(place))
     if file is None or problems.found:
         raise problems.error()
-    values: dict[str, Any] = {}
-    for each, said in list_settings():
-        value = getattr(getattr(file, said.table), key_of(each))
-        values[each.name] = tuple(value) if isinstance(value, list) else value
+    values = {each.name: getattr(getattr(file, how.table), key_of(each)) for each, how in list_settings()}
     return Settings(
         **values,
         runners=PRESETS | {name: _make_runner(name, said) for name, said in file.runners.items()},
-        prices=PRICES | {name.casefold(): price.get() for name, price in file.prices.items()},
+        prices=PRICES | {name.casefold(): Price(**price.model_dump()) for name, price in file.prices.items()},
     )
 
 
-def _check_keeper(keeper: Any, located: Located, problems: Problems) -> None:  # noqa: ANN401 - a model made above
+def _find_problems(file: Any, problems: Problems) -> Iterator[tuple[Loc, str]]:  # noqa: ANN401 - a model made above
+    """Find settings that contradict each other or name what is not there, each with its place."""
+    keeper, sandbox, resolver = file.keeper, file.sandbox, file.queue.resolver
     if keeper.abandoned_after < (least := BEATS_BEFORE_ABANDONED * keeper.heartbeat):
         key = "abandoned_after" if "abandoned_after" in keeper.model_fields_set else "heartbeat"
         said = f"{keeper.abandoned_after:g}s is less than {BEATS_BEFORE_ABANDONED} times 'heartbeat'"
         advice = f"make it at least {least:g}s, or 'heartbeat' shorter"
-        problems.add(f"'abandoned_after' in [keeper]: {said}; {advice}", located.line(("keeper", key)))
-
-
-def _check_sandbox(sandbox: Any, located: Located, problems: Problems) -> None:  # noqa: ANN401 - as above
-    if LEVELS[sandbox.level or "namespaces"] < LEVELS[sandbox.require or "limits"]:
+        yield ("keeper", key), f"'abandoned_after' in [keeper]: {said}; {advice}"
+    if Level(sandbox.level or "namespaces").rank < Level(sandbox.require or "limits").rank:
         said = f"'require' in [sandbox] asks for more than 'level', which is {show(sandbox.level or 'best')}"
-        problems.add(f"{said}; make 'level' \"best\"", located.line(("sandbox", "require")))
+        yield ("sandbox", "require"), f"{said}; make 'level' \"best\""
+    known = (*PRESETS, *file.runners, *BUILT_IN_RUNNERS)
+    if resolver is not None and resolver not in known:
+        said = f"'resolver' in [queue] is {show(resolver)}, and there is no such runner"
+        yield ("queue", "resolver"), f"{said}{problems.did_you_mean(resolver, known)}"
+    for name, runner in file.runners.items():
+        for what, *where in _find_runner_problems(name, runner, problems):
+            yield ("runners", name, *where), what
 
 
 def _make_runner(name: str, said: _Runner) -> Runner:
     """Add what is said of a runner to what is known of it; whoever gives a command means that and nothing else."""
     known = PRESETS.get(said.like or ("" if said.command else name)) or Runner(name, "")
-    fields = said.model_fields_set
-    new: dict[str, Any] = {key: getattr(said, key) for key in ("command", "resume", "args", "output") if key in fields}
-    if said.command and "resume" not in fields:
-        new["resume"] = ""
-    if "prompt" in fields or said.command:
+    new = said.model_dump(include={"command", "resume", "args", "output", "sign_in"}, exclude_unset=True)
+    if said.command:
+        new.setdefault("resume", "")
+    if said.command or "prompt" in said.model_fields_set:
         new["prompt"] = PromptBy(said.prompt)
     return replace(
         known,
@@ -222,11 +213,10 @@ def _make_runner(name: str, said: _Runner) -> Runner:
         **new,
         environment={**known.environment, **said.environment},
         inherit=tuple(dict.fromkeys((*known.inherit, *said.inherit))),
-        sign_in=tuple(said.sign_in) if "sign_in" in fields else known.sign_in,
         ignore=tuple(dict.fromkeys((*known.ignore, *said.ignore))),
         signs={**known.signs, **said.signs},
         servers={server: tuple(map(_expand, argv)) for server, argv in said.mcp.items()},
-        price=said.price.get() if said.price else known.price,
+        price=Price(**said.price.model_dump()) if said.price else known.price,
     )
 
 
@@ -235,37 +225,21 @@ def _expand(word: str) -> str:
     return os.path.expanduser(word) if word.startswith("~/") else word  # noqa: PTH111 - as above
 
 
-def _check_resolver(file: Any, located: Located, problems: Problems) -> None:  # noqa: ANN401 - as above
-    known = (*PRESETS, *file.runners, *BUILT_IN_RUNNERS)
-    if file.queue.resolver is not None and file.queue.resolver not in known:
-        said = f"'resolver' in [queue] is {show(file.queue.resolver)}, and there is no such runner"
-        meant = problems.did_you_mean(file.queue.resolver, known)
-        problems.add(f"{said}{meant}", located.line(("queue", "resolver")))
-
-
-def _check_runners(runners: dict[str, _Runner], located: Located, problems: Problems) -> None:
-    for name, runner in runners.items():
-        for what, key in _find_wrong(name, runner, problems):
-            problems.add(what, located.line(("runners", name, key) if key else ("runners", name)))
-
-
-def _find_wrong(name: str, runner: _Runner, problems: Problems) -> Iterator[tuple[str, str]]:
-    """Find what is wrong with a runner's table, each with the key it is about."""
+def _find_runner_problems(name: str, runner: _Runner, problems: Problems) -> Iterator[tuple[str, ...]]:
+    """Find what is wrong with a runner's table: a sentence, and the key it is about if there is one."""
     place = f"[runners.{name}]"
     if not is_name(name):
-        yield f"the name of runner {show(name)} must be {NAME_RULE}", ""
+        yield (f"the name of runner {show(name)} must be {NAME_RULE}",)
     if name in BUILT_IN_RUNNERS:
-        yield f"the runner {show(name)} is built in; give yours another name", ""
+        yield (f"the runner {show(name)} is built in; give yours another name",)
     if runner.like and runner.like not in PRESETS:
-        yield (
-            f"'like' in {place} is {show(runner.like)}, unknown{problems.did_you_mean(runner.like, PRESETS)}",
-            "like",
-        )
+        meant = problems.did_you_mean(runner.like, PRESETS)
+        yield f"'like' in {place} is {show(runner.like)}, which is not a known program{meant}", "like"
     elif not runner.command and not runner.like and name not in PRESETS:
         meant = problems.did_you_mean(name, PRESETS)
-        yield f"{place} has no 'command', and no program of that name is known{meant or '; add it'}", ""
+        yield (f"{place} has no 'command', and no program of that name is known{meant or '; add it'}",)
     if runner.prompt == "stdin" and "{prompt}" in runner.command:
-        said = f"'command' in {place} holds {{prompt}}, but the prompt goes to its standard input"
+        said = f"'command' in {place} contains {{prompt}}, but the prompt goes to its standard input"
         yield f'{said}; remove it, or make \'prompt\' "file" or "argument"', "command"
     if runner.output and runner.output not in OUTPUTS:
         yield f"'output' in {place} must be one of {', '.join(OUTPUTS)}, not {show(runner.output)}", "output"
@@ -275,4 +249,4 @@ def _find_wrong(name: str, runner: _Runner, problems: Problems) -> Iterator[tupl
         try:
             re.compile(pattern)
         except re.error as error:
-            yield f"the sign {show(sign)} in {place} is no pattern: {error}", "signs"
+            yield f"the sign {show(sign)} in {place} is not a pattern: {error}", "signs"
