@@ -16,13 +16,13 @@ from benchmarks import Figure
 from benchmarks.ledger import Say
 from hivekeeper.clock import SystemClock
 from hivekeeper.commands.attempts import dispatch_task
-from hivekeeper.commands.entries import Entry, find_news, tell_hotfix
 from hivekeeper.commands.leases import take_lease
 from hivekeeper.commands.merges import note_fetched
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import MergeRow
 from hivekeeper.domain.states import AttemptState, MergeState
+from hivekeeper.merging.entries import Entry, find_news, tell_hotfix
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByKeeper, ByPerson, BySuccessor, Ledger, create_ledger, open_ledger

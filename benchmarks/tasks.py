@@ -19,7 +19,6 @@ from pathlib import Path
 from benchmarks import Figure
 from benchmarks.ledger import Say, measure_single_events
 from hivekeeper.api import Coordinator, Task
-from hivekeeper.commands.work import make_mounts
 from hivekeeper.config.values import FILE_NAME
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.run import Ended, Order
@@ -28,6 +27,7 @@ from hivekeeper.keeper.programs import find_hive_isolation
 from hivekeeper.runs.local import LocalRuns
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.isolation import Level, Mounts
+from hivekeeper.specs.sandboxed import make_mounts
 from hivekeeper.store.ledger import create_ledger
 
 COMMAND = ("sh", "-c", ":")

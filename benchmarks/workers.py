@@ -19,10 +19,11 @@ from benchmarks.ledger import BENCHED_BY, Say
 from hivekeeper.clock import SystemClock, to_seconds
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.config.values import FILE_NAME
-from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.owners import own_attempt
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState, TaskState
+from hivekeeper.domain.steps import Start
 from hivekeeper.domain.workers import WorkerState
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git import orders
@@ -205,12 +206,10 @@ class _Hive:
         """Tell when a task was dispatched, its sandbox's run began and ended, its agent began, and first spoke."""
         with self.read() as connection:
             found = queries.find_task(connection, task)
-            sandbox, agent = (
-                queries.find_run(connection, attempt_run_id(task, 1, kind)) for kind in ("sandbox", "agent")
-            )
+            sandbox, agent = (queries.find_run(connection, _name(task, kind)) for kind in ("sandbox", "agent"))
         texts = [found and found.dispatched_at, sandbox and sandbox.started_at, sandbox and sandbox.ended_at]
         moments = [to_seconds(text) for text in (*texts, agent and agent.started_at) if text]
-        return [*moments, (self.places.runs / attempt_run_id(task, 1, "agent") / "output").stat().st_mtime]
+        return [*moments, (self.places.runs / _name(task, "agent") / "output").stat().st_mtime]
 
 
 @contextmanager
@@ -330,3 +329,7 @@ def _memory_mb(pid: int, kind: str) -> float:
     """Tell how much memory a process has: resident (`Rss`), or with its share of what others have too (`Pss`)."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{kind}:")) * 1024 / 1e6
+
+
+def _name(task: str, kind: str) -> str:
+    return own_attempt(task, 1, None).name_run(Start(kind))

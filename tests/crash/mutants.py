@@ -10,20 +10,24 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hivekeeper.commands import entries, work
-from hivekeeper.domain import attempt, gate, train
+from hivekeeper.domain import attempt, gate, steps, train
 from hivekeeper.domain import events as e
 from hivekeeper.domain import schema as projection
-from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
+from hivekeeper.domain.owners import Owner, OwnerKind
+from hivekeeper.domain.rows import RunRow, TaskRow
 from hivekeeper.domain.run import Alive, Claim, Gone, Look, Order, Unclaimed
-from hivekeeper.domain.runner import make_shell_argv
-from hivekeeper.domain.states import AttemptState
+from hivekeeper.domain.steps import Facts, Start
 from hivekeeper.git import orders
 from hivekeeper.keeper import lease
 from hivekeeper.loops import dispatcher, executor
+from hivekeeper.merging import entries
 from hivekeeper.runs import local, wrapper
+from hivekeeper.specs.attempt import Told, Work, specify_agent
 from hivekeeper.store import ledger, queries, sqlite
 from hivekeeper.store.database import Connection
+from hivekeeper.working import evidence
+
+Verdict = attempt.Judge | attempt.Fail | attempt.LeaveUnknown
 
 
 class Tier(StrEnum):
@@ -62,10 +66,10 @@ def act_before_intent() -> None:
         with self._ledger.read() as connection:
             ready = [task for task in queries.list_ready_tasks(connection, 2) if not task.has_sandbox]
         for task in ready:
-            number, states = task.attempts + 1, AttemptState.WORKING
-            row = AttemptRow(task.key, number, task.convoy, 1, 1, "NONE", states, "")
-            argv = make_shell_argv(task.command)
-            order = work._order_agent(self._places, work.Work(task, row, None, argv), f"{task.key}.{number}.agent")  # noqa: SLF001
+            work, start = Work(task, task.attempts + 1, None, None), Start("agent")
+            spec = specify_agent(self._places, work, start, Told())
+            name, mounts = work.owner.name_run(start), spec.mounts
+            order = Order(name, "agent", spec.argv, spec.directory, spec.environment, spec.limits, mounts)
             runs = local.LocalRuns(self._places.runs, "early")
             runs.start(order)
             while isinstance(runs.look(order.run), Unclaimed | Alive):
@@ -131,13 +135,13 @@ def release_anybodys() -> None:
 def believe_exit_codes() -> None:
     """Take exit code 0 for success, without a look at what was made."""
 
-    def believe(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str) -> attempt.Step:
-        agents, step = [run for run in runs if run.kind == "agent"], decide(task, runs, kinds, boot_id=boot_id)
-        return attempt.Judge() if agents and agents[-1].succeeded and isinstance(step, attempt.Fail) else step
+    def believe(task: TaskRow, runs: Sequence[RunRow], boot_id: str) -> Verdict:
+        agents, verdict = [run for run in runs if run.kind == "agent"], judge(task, runs, boot_id)
+        return attempt.Judge() if agents[-1].succeeded and isinstance(verdict, attempt.Fail) else verdict
 
-    decide = attempt.decide_step
-    attempt.decide_step = believe
-    dispatcher.Dispatcher._look_at_work = lambda self, work: dispatcher.Proven(output=work.task.output)  # type: ignore[method-assign]  # noqa: ARG005, SLF001
+    judge = attempt.judge_attempt
+    attempt.judge_attempt = believe
+    dispatcher.look_at_work = lambda places, work, repo: evidence.Proven(output=work.task.output)  # type: ignore[attr-defined]  # noqa: ARG005
 
 
 def move_refs_unsynced() -> None:
@@ -160,12 +164,15 @@ def change_script(name: str, old: str, new: str) -> None:
 
 def trust_old_boots() -> None:
     """Judge what an agent made before the machine restarted, as if it had been kept at once."""
-    decide = attempt.decide_step
+    judge, decide = attempt.judge_attempt, steps.decide
 
-    def careless(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str) -> attempt.Step:
-        return decide(task, [replace(run, boot_id=boot_id) for run in runs], kinds, boot_id=boot_id)
+    def judge_carelessly(task: TaskRow, runs: Sequence[RunRow], boot_id: str) -> Verdict:
+        return judge(task, [replace(run, boot_id=boot_id) for run in runs], boot_id)
 
-    attempt.decide_step = careless
+    def decide_carelessly(sequence: steps.StepSequence, runs: Sequence[RunRow], facts: Facts) -> steps.Action:
+        return decide(sequence, [replace(run, boot_id=facts.boot_id) for run in runs], facts)
+
+    attempt.judge_attempt, steps.decide = judge_carelessly, decide_carelessly
 
 
 def project_differently() -> None:
@@ -186,10 +193,8 @@ def skip_gates() -> None:
 def pass_the_failed() -> None:
     """Take a tree that failed its gate for one that passed."""
 
-    def careless(
-        runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str, without: str | None = None
-    ) -> gate.Found:
-        found = judge(runs, kinds, boot_id=boot_id, without=without)
+    def careless(gate: gate.Gate, runs: Sequence[RunRow], facts: Facts) -> gate.Found:
+        found = judge(gate, runs, facts)
         return replace(found, verdict=train.Verdict.PASSED) if found.verdict is train.Verdict.FAILED else found
 
     judge = gate.judge
@@ -199,15 +204,15 @@ def pass_the_failed() -> None:
 def reuse_verdicts() -> None:
     """Take what is known of another tree under the same gate for what is known of this one."""
 
-    def of_any(connection: Connection, prefix: str) -> list[RunRow]:
-        place, _, digest = prefix.rpartition("-")
-        like = f"{place.rpartition('/')[0]}/%-{digest}%"
-        sql = "SELECT id FROM run WHERE kind = 'gate' AND exit_status = 0 AND id LIKE ? ORDER BY intended_at"
-        passed = [row[0] for row in connection.rows(sql, (like,))]
-        return of_tree(connection, f"{passed[0].rsplit('.', 3)[0]}." if passed else prefix)
+    def of_any(connection: Connection, owner: Owner) -> list[RunRow]:
+        if owner.kind is not OwnerKind.TREE:
+            return of_owner(connection, owner)
+        passed = queries.list_rows(connection, RunRow, "intended_at", kind="gate", exit_status=0, repo=owner.repo)
+        same_gate = [run for run in passed if run.owner.rpartition("-")[2] == owner.name.rpartition("-")[2]]
+        return of_owner(connection, replace(owner, name=same_gate[0].owner) if same_gate else owner)
 
-    of_tree = queries.list_runs_of_gate
-    queries.list_runs_of_gate = of_any
+    of_owner = queries.list_runs_of
+    queries.list_runs_of = of_any
 
 
 def land_out_of_order() -> None:

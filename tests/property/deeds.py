@@ -13,11 +13,13 @@ from hivekeeper.commands import attempts, convoys, merges, runs, sessions, tasks
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.convoy import Outcome as ConvoyOutcome
 from hivekeeper.domain.convoy import decide_outcome
+from hivekeeper.domain.owners import own_attempt
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, MergeRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.run import Claim, Ending, Order
+from hivekeeper.domain.run import Claim, Ending, RunSpec
 from hivekeeper.domain.session import Hold
 from hivekeeper.domain.states import AttemptState, ConvoyState, MergeState, RepoState, RunState, SwarmState, TaskState
+from hivekeeper.domain.steps import Start
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
@@ -92,10 +94,10 @@ def _deeds(*options: tuple[str, Callable[[Transaction], object], Comes | None]) 
 
 def dispatch(tx: Transaction, task: TaskRow) -> None:
     """Give a task to a worker, as the dispatcher does."""
-    number = attempts.dispatch_task(tx, task).number
-    order = Order(f"{task.key}.{number}.agent", "agent", ("true",), "/", {}, {"wall_s": 1.5})
-    assert runs.intend_run(tx, order, boot_id=BOOT, task=task.key, attempt=number, repo=task.repo)
-    assert not runs.intend_run(tx, order, boot_id=BOOT, task=task.key, attempt=number, repo=task.repo)
+    owner = own_attempt(task.key, attempts.dispatch_task(tx, task).number, task.repo)
+    spec = RunSpec(("true",), "/", {}, {"wall_s": 1.5})
+    assert runs.intend_run(tx, owner, Start("agent"), spec, boot_id=BOOT)
+    assert not runs.intend_run(tx, owner, Start("agent"), spec, boot_id=BOOT)
 
 
 def _of_task(connection: Connection, convoy: ConvoyRow, task: TaskRow) -> Iterator[Deed]:

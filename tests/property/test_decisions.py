@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import gate as g
-from hivekeeper.domain import merge as m
 from hivekeeper.domain import report
+from hivekeeper.domain import steps as s
 from hivekeeper.domain import train as t
 from hivekeeper.domain.convoy import Outcome, decide_outcome, decide_swarm
-from hivekeeper.domain.names import attempt_run_id, gate_run_id
-from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.owners import own_attempt, own_tree
+from hivekeeper.domain.rows import RepoRow, RunRow, TaskRow
 from hivekeeper.domain.schema import get_table
-from hivekeeper.domain.states import MergeState, RepoState, RunState, TaskState
+from hivekeeper.domain.sequences import SETTLE, choose_gate, choose_work
+from hivekeeper.domain.states import RepoState, RunState, TaskState
 from tests.property.budget import PATIENCE, tries
 
 pytestmark = PATIENCE
@@ -34,10 +35,11 @@ SIGNALS = (1, 2, 9, 11, 15, 34, 64)
 STATUSES = st.one_of(st.just(0), st.integers(0, 255), st.sampled_from(SIGNALS).map(lambda number: -number))
 
 
-def make_run(kind: str, suffix: str, boot: str = BOOTS[0]) -> RunRow:
+def make_run(kind: str, number: int = 1, boot: str = BOOTS[0], try_number: int = 1) -> RunRow:
     """Intend a run."""
     return RunRow(
-        id=attempt_run_id(TASK, 1, suffix), kind=kind, task=TASK, attempt=1, repo=None, argv="[]", directory="/",
+        id=own_attempt(TASK, 1, None).name_run(s.Start(kind, number)), number=number, try_number=try_number,
+        kind=kind, task=TASK, attempt=1, repo=None, argv="[]", directory="/",
         environment="{}", limits="{}", boot_id=boot, state=RunState.INTENDED, pid=None, start_ticks=None,
         exit_status=None, ended_by=None, output_bytes=None, reason="", intended_at=AT, started_at=None, ended_at=None,
         kill_requested_at=None,
@@ -74,8 +76,9 @@ def make_repo(details: Mapping[str, object]) -> RepoRow:
     return RepoRow(**ready | {"details": json.dumps(details)})
 
 
+THREE = 3
 SAID = st.just("said")
-MOST_RUNS = 4 * a.MAX_INFRASTRUCTURE_TRIES * 2  # every kind three times, some of them once more for every clone
+MOST_RUNS = 4 * THREE * 2  # every kind three times, some of them once more for every clone
 
 tasks = st.builds(
     make_task, repo=st.sampled_from([None, "r"]), output=st.sampled_from([None, "out.md"]), idempotent=st.booleans()
@@ -86,25 +89,30 @@ tasks = st.builds(
 @tries(400)
 def test_every_attempt_comes_to_a_verdict_and_its_agent_runs_once(task: TaskRow, data: st.DataObject) -> None:
     details = data.draw(st.fixed_dictionaries({}, optional={"setup": SAID, "keep": st.just(["k"]), "backup": SAID}))
-    kinds = a.list_kinds(task, make_repo(details) if task.repo else None, data.draw(st.none() | st.just("c0ffee")))
+    repo = make_repo(details) if task.repo else None
+    sequence = choose_work(task, repo, data.draw(st.none() | st.just("c0ffee")))
     runs: list[RunRow] = []
     boots = iter(BOOTS)
     boot = next(boots)
     for _ in range(2 * MOST_RUNS):
         if data.draw(st.integers(0, 9)) == 0:
             boot = next(boots, boot)
-        step = a.decide_step(task, runs, kinds, boot_id=boot)
-        assert step == a.decide_step(task, tuple(runs), kinds, boot_id=boot), "the same facts, another answer"
-        still_open = [run for run in runs if run.is_open]
-        assert isinstance(step, a.WaitForRun) == bool(still_open), "it waits for what runs, and for nothing else"
-        if isinstance(step, a.Intend):
-            suffix = step.kind if step.number == 1 else f"{step.kind}-{step.number}"
-            assert step.number == 1 + sum(run.kind == step.kind for run in runs)
-            assert attempt_run_id(TASK, 1, suffix) not in {run.id for run in runs}, "one id, one run"
-            runs.append(make_run(step.kind, suffix, boot))
-        elif not isinstance(step, a.WaitForRun):
-            see_that_it_is_fair(task, kinds, runs, step)
-            return
+        match s.decide(sequence, runs, s.Facts(boot)):
+            case s.Start(kind, number, try_number):
+                assert number == 1 + sum(run.kind == kind for run in runs)
+                made = make_run(kind, number, boot, try_number)
+                assert made.id not in {run.id for run in runs}, "one id, one run"
+                runs.append(made)
+            case s.Wait():
+                assert runs[-1].is_open, "it waits for what runs, and for nothing else"
+            case s.Failed() as failed:
+                see_that_it_is_fair(task, sequence.kinds, runs, a.describe_failure(failed))
+                return
+            case s.Done():
+                see_that_it_is_fair(task, sequence.kinds, runs, a.judge_attempt(task, runs, boot))
+                return
+            case other:
+                pytest.fail(f"{other} of an attempt that may go on")
         if runs[-1].is_open:
             runs[-1] = data.draw(fates(runs[-1]))
         if runs[-1].is_open:  # it does not go on for ever
@@ -113,7 +121,9 @@ def test_every_attempt_comes_to_a_verdict_and_its_agent_runs_once(task: TaskRow,
     pytest.fail(f"no verdict after {len(runs)} runs")
 
 
-def see_that_it_is_fair(task: TaskRow, order: Sequence[str], runs: list[RunRow], verdict: a.Step) -> None:
+def see_that_it_is_fair(
+    task: TaskRow, order: Sequence[str], runs: list[RunRow], verdict: a.Judge | a.Fail | a.LeaveUnknown
+) -> None:
     """Hold a verdict against what happened."""
     kinds = [run.kind for run in runs]
     agents = [run for run in runs if run.kind == "agent"]
@@ -150,41 +160,32 @@ def died_of_a_signal(agent: RunRow) -> bool:
 @pytest.mark.parametrize("ended_by", ["wall", "silence", "output", "memory", "processes", "disk"])
 def test_a_command_that_its_own_limit_ended_is_tried_again(ended_by: str) -> None:
     task = make_task(repo=None, output=None, idempotent=False)
-    run = replace(make_run("agent", "agent"), state=RunState.EXITED, exit_status=-9, ended_by=ended_by, ended_at=AT)
-    assert isinstance(a.decide_step(task, [run], ("agent",), boot_id=BOOTS[0]), a.Fail)
+    run = replace(make_run("agent"), state=RunState.EXITED, exit_status=-9, ended_by=ended_by, ended_at=AT)
+    assert isinstance(a.judge_attempt(task, [run], BOOTS[0]), a.Fail)
 
 
 @pytest.mark.parametrize("status", [1, 2, 127, 128, 129, 141, 255])
 def test_a_command_that_ended_by_itself_is_tried_again(status: int) -> None:
     task = make_task(repo=None, output=None, idempotent=False)
-    run = replace(make_run("agent", "agent"), state=RunState.EXITED, exit_status=status, ended_by="exit", ended_at=AT)
-    assert isinstance(a.decide_step(task, [run], ("agent",), boot_id=BOOTS[0]), a.Fail)
+    run = replace(make_run("agent"), state=RunState.EXITED, exit_status=status, ended_by="exit", ended_at=AT)
+    assert isinstance(a.judge_attempt(task, [run], BOOTS[0]), a.Fail)
 
 
 def test_every_signal_a_command_may_die_of_can_be_told() -> None:
     """A decision that raises is a pass that fails for ever, for every other task too."""
     for number in range(1, 65):
-        run = make_run("agent", "agent")
+        run = make_run("agent")
         values = {name: getattr(run, name) for name in get_table(RunRow).columns}
         ended = {"state": RunState.EXITED, "exit_status": -number, "ended_by": "exit", "ended_at": AT}
         assert a.describe_ending(RunRow(**values | ended))
 
 
-def make_entry(state: MergeState, number: int) -> MergeRow:
-    """Have an entry of the merge queue."""
-    return MergeRow(
-        task=TASK, attempt=1, repo="r", commit_id="1" * 40, priority=0, position=1, state=state, round=number,
-        base="2" * 40, candidate="3" * 40, tree="4" * 40, reason="", queued_at=AT,
-        ended_at=None,
-    )  # fmt: skip
-
-
-def make_gate_run(kind: str, number: int, boot: str) -> RunRow:
+def make_gate_run(start: s.Start, boot: str) -> RunRow:
     """Intend a run that verifies a tree; each try in another check-out."""
-    run = make_run(kind, "")
+    run, slot = make_run(start.kind, start.number, boot, start.try_number), 1 + start.try_number % 2
     values = {name: getattr(run, name) for name in get_table(RunRow).columns}
-    run_id = gate_run_id("r", "4" * 40, "5" * 64, f"{number}.{1 + number % 2}.{kind}")
-    return RunRow(**values | {"id": run_id, "task": None, "attempt": None, "repo": "r", "boot_id": boot})
+    name = own_tree(g.Gate(make_repo({})), "4" * 40).name_run(start, slot)
+    return RunRow(**values | {"id": name, "task": None, "attempt": None, "repo": "r", "boot_id": boot, "slot": slot})
 
 
 SETUPS = st.fixed_dictionaries({}, optional={"setup": SAID, "keep": st.just(["k"])})
@@ -195,24 +196,22 @@ SETUPS = st.fixed_dictionaries({}, optional={"setup": SAID, "keep": st.just(["k"
 def test_every_tree_comes_to_a_verdict_and_it_is_what_its_runs_said(
     details: dict[str, object], data: st.DataObject
 ) -> None:
-    kinds, boot = g.Gate(make_repo(details)).kinds, BOOTS[0]
+    gate, boot = g.Gate(make_repo(details)), BOOTS[0]
+    kinds = choose_gate(gate.repo).kinds
     runs: list[RunRow] = []
     for _ in range(8 * len(kinds)):
         boot = BOOTS[1] if data.draw(st.integers(0, 19)) == 0 else boot
-        found = g.judge(runs, kinds, boot_id=boot)
-        assert found == g.judge(tuple(runs), kinds, boot_id=boot), "the same facts, another answer"
+        found = g.judge(gate, runs, s.Facts(boot))
         see_that_it_was_said(found, runs, boot)
-        if found.verdict is t.Verdict.UNTRIED:
-            runs.append(make_gate_run(kinds[0], found.tries + 1, boot))
-        elif found.verdict is not t.Verdict.RUNNING:
+        if found.verdict in (t.Verdict.PASSED, t.Verdict.FAILED, t.Verdict.BROKEN):
             return
-        else:
-            assert found.under_way is not None
-            kind = g.next_kind(found.under_way, kinds)
-            assert (kind is None) == found.under_way.last.is_open, "it waits for what runs, and for nothing else"
-            if kind is not None:
-                assert kinds.index(kind) == len(found.under_way.runs), "every kind once, in their order"
-                runs.append(make_gate_run(kind, found.under_way.number, boot))
+        is_open = any(run.is_open for run in runs)
+        assert (found.start is None) == is_open, "it waits for what runs, and for nothing else"
+        if found.start is not None:
+            of_try = [run for run in runs if run.try_number == found.start.try_number]
+            assert kinds.index(found.start.kind) == len(of_try), "every kind once, in their order"
+            assert (found.verdict is t.Verdict.UNTRIED) == (not of_try)
+            runs.append(make_gate_run(found.start, boot))
         assert len({run.id for run in runs}) == len(runs), "one id, one run"
         runs = [data.draw(gate_fates(run)) if run.is_open else run for run in runs]
     assert any(run.kill_requested_at or run.is_open for run in runs), "no verdict, and nobody asked for its end"
@@ -228,12 +227,13 @@ def gate_fates(draw: st.DrawFn, run: RunRow) -> RunRow:
 
 def see_that_it_was_said(found: g.Found, runs: Sequence[RunRow], boot: str) -> None:
     """Hold a verdict against the runs it was drawn from."""
-    tries_, run = g.list_tries(runs), found.run
+    tries_ = {run.try_number: run for run in runs}
+    run = found.run
     if found.verdict is t.Verdict.PASSED:
         assert run is not None
         assert run.kind == "gate"
         assert run.succeeded, "G3: only a gate's own exit code 0 passes"
-        before = next(each for each in tries_ if run in each.runs).runs
+        before = [other for other in runs if other.try_number == run.try_number]
         assert all(other.succeeded for other in before), "a gate in a check-out that was never made ready"
     elif found.verdict is t.Verdict.FAILED:
         assert run is not None
@@ -242,32 +242,28 @@ def see_that_it_was_said(found: g.Found, runs: Sequence[RunRow], boot: str) -> N
         assert run.ended_by not in ("killed", "could-not-start")
         assert run.kill_requested_at is None, "who was told to end has not failed"
     elif found.verdict is t.Verdict.BROKEN:
-        assert len(tries_) >= a.MAX_INFRASTRUCTURE_TRIES
-        assert not any(each.last.kind == "gate" and each.last.succeeded for each in tries_ if not was_stopped(each))
+        assert len(tries_) >= THREE
+        assert not any(
+            last.kind == "gate" and last.succeeded and not last.kill_requested_at for last in tries_.values()
+        )
     elif found.verdict is t.Verdict.RUNNING:
-        assert found.under_way is not None
-        last = found.under_way.last
-        assert last.is_open or last.boot_id == boot, "a check-out that nobody synced"
-
-
-def was_stopped(each: g.Try) -> bool:
-    """Tell whether somebody asked for a try's end."""
-    return each.last.kill_requested_at is not None
+        assert runs[-1].is_open or runs[-1].boot_id == boot, "a check-out that nobody synced"
 
 
 @given(data=st.data())
 @tries(200)
 def test_a_failure_that_was_counted_is_not_counted_again(data: st.DataObject) -> None:
-    kinds, runs = g.Gate(make_repo({})).kinds, list[RunRow]()
+    gate, runs = g.Gate(make_repo({})), list[RunRow]()
+    kinds = choose_gate(gate.repo).kinds
     for number in range(1, data.draw(st.integers(1, 4)) + 1):
         for kind in kinds:
-            runs.append(make_ended(make_gate_run(kind, number, BOOTS[0]), 0))
+            runs.append(make_ended(make_gate_run(s.Start(kind, number, number), BOOTS[0]), 0))
         runs[-1] = make_ended(runs[-1], data.draw(st.sampled_from([0, 1, 1])))
-    found = g.judge(runs, kinds, boot_id=BOOTS[0])
+    found = g.judge(gate, runs, s.Facts(BOOTS[0]))
     statuses = [run.exit_status for run in runs if run.kind == "gate"]
     assert (found.verdict is t.Verdict.PASSED) == (0 in statuses), "what passed once may land"
     assert found.failures == statuses.count(1)
-    without = g.judge(runs, kinds, boot_id=BOOTS[0], without=runs[len(kinds) - 1].id)
+    without = g.judge(gate, runs, s.Facts(BOOTS[0], excused=frozenset({runs[len(kinds) - 1].id})))
     if statuses == [1]:
         assert without.verdict is t.Verdict.UNTRIED, "a suspect is tried once more"
     elif 0 not in statuses:
@@ -282,59 +278,41 @@ def make_ended(run: RunRow, status: int) -> RunRow:
     return RunRow(**values | {"state": RunState.EXITED, "exit_status": status, "ended_by": "exit", "ended_at": AT})
 
 
-@given(number=st.integers(1, 9), data=st.data())
-@tries(150)
-def test_a_landing_is_looked_at_once_its_own_run_has_ended_well_and_never_refused(
-    number: int, data: st.DataObject
-) -> None:
-    entry = make_entry(MergeState.LANDING, number)
-    runs = [make_ended(make_run("land", f"land-{number - 1}"), 0)] if number > 1 else []
-    assert m.decide_landing(entry, runs) == m.IntendRun("land", number), "another round's landing is not its own"
-    land = data.draw(fates(make_run("land", f"land-{number}")))
-    step = m.decide_landing(entry, [*runs, land])
-    assert isinstance(step, m.Wait) == land.is_open, "it waits for what runs, and for nothing else"
-    assert isinstance(step, m.LookAtBranch) == land.succeeded, "before that nobody knows what is safe on disk"
-    assert isinstance(step, m.Requeue) == (not land.is_open and not land.succeeded)
-
-
-@given(most=st.integers(0, 3), data=st.data())
+@given(data=st.data())
 @tries(200)
-def test_a_conflict_is_settled_by_what_was_kept_or_given_up_in_bounded_runs(most: int, data: st.DataObject) -> None:
-    runs, boot, spent = list[RunRow](), BOOTS[0], 0
+def test_a_conflict_is_settled_by_what_was_kept_or_given_up_in_bounded_runs(data: st.DataObject) -> None:
+    runs, boot, used = list[RunRow](), BOOTS[0], frozenset[str]()
     for _ in range(60):
         boot = BOOTS[1] if data.draw(st.integers(0, 19)) == 0 else boot
-        step = m.decide_settling(runs, most=most, spent=spent, boot_id=boot)
-        assert isinstance(step, m.Wait) == any(run.is_open for run in runs)
-        match step:
-            case m.IntendRun(kind, number):
-                see_that_settling_goes_on(runs, kind, number, boot)
-                runs.append(make_run(kind, f"{kind}-{number}", boot))
-            case m.LookAtSettled(number):
-                assert number > spent, "what was used already is used again"
-                made = {run.kind for run in runs if run.id.endswith(f"-{number}") and run.succeeded}
-                assert made == set(m.SETTLING), "what nobody kept"
+        match s.decide(SETTLE, runs, s.Facts(boot, refused=used)):
+            case s.Start() as start:
+                see_that_settling_goes_on(runs, start, boot)
+                runs.append(make_run(start.kind, start.number, boot, start.try_number))
+            case s.Done(run):
+                assert run.id not in used, "what was used already is used again"
+                made = {other.kind for other in runs if other.try_number == run.try_number and other.succeeded}
+                assert made == set(SETTLE.kinds), "what nobody kept"
                 if data.draw(st.booleans()):
                     return
-                spent = number  # it conflicts with what has landed since
-            case m.GiveUp():
+                used |= {run.id}  # it conflicts with what has landed since
+            case s.Failed():
                 tried = sum(run.kind == "conflict" for run in runs)
-                assert tried >= most, "it has its tries"
-                assert tried < most + a.MAX_INFRASTRUCTURE_TRIES, "what is our own trouble counts apart"
+                assert tried >= 2, "it has its tries"
+                assert tried < 2 + THREE, "what is our own trouble counts apart"
                 return
-            case m.Wait():
-                pass
+            case s.Wait():
+                assert any(run.is_open for run in runs)
+            case other:
+                pytest.fail(f"{other} of a conflict that may be settled")
         runs = [data.draw(fates(run)) if run.is_open else run for run in runs]
     assert runs[-1].is_open, "neither settled nor given up"
 
 
-def see_that_settling_goes_on(runs: Sequence[RunRow], kind: str, number: int, boot: str) -> None:
+def see_that_settling_goes_on(runs: Sequence[RunRow], start: s.Start, boot: str) -> None:
     """Hold the next run that settles a conflict against those before it."""
-    assert not any(run.id.endswith(f".{kind}-{number}") for run in runs), "one id, one run"
-    if kind != "conflict":
-        before = runs[-1]
-        assert before.succeeded
-        assert before.id.endswith(f".{m.SETTLING[m.SETTLING.index(kind) - 1]}-{number}"), "out of order"
-        assert before.boot_id == boot, "files that nobody synced"
+    of_try = [run for run in runs if run.try_number == start.try_number]
+    assert [*(run.kind for run in of_try), start.kind] == list(SETTLE.kinds[: len(of_try) + 1]), "out of order"
+    assert all(run.succeeded and run.boot_id == boot for run in of_try), "files that nobody synced"
 
 
 @given(counts=st.dictionaries(st.sampled_from(TaskState), st.integers(1, 3)), data=st.data())
@@ -362,13 +340,13 @@ def test_no_task_is_twice_in_one_batch_and_batches_have_the_next_number(last: li
 
 
 def play_rounds(*rounds: str) -> list[RunRow]:
-    """Have rounds of settling a conflict that ended so."""
+    """Have tries at settling a conflict that ended so."""
     runs: list[RunRow] = []
     for number, how in enumerate(rounds, start=1):
-        runs.append(make_ended(make_run("conflict", f"conflict-{number}", BOOTS[0]), 0))
+        runs.append(make_ended(make_run("conflict", number, try_number=number), 0))
         if how == "reboot":  # before the resolver was asked
             continue
-        resolve = make_ended(make_run("resolve", f"resolve-{number}", BOOTS[0]), 1)
+        resolve = make_ended(make_run("resolve", number, try_number=number), 1)
         outcome = report.Outcome.RATE_LIMITED.value if how == "limit" else None
         lost = {"state": RunState.LOST, "exit_status": None, "ended_by": None} if how == "lost" else {}
         runs.append(replace(resolve, outcome=outcome, **lost))  # type: ignore[arg-type]  # columns of a run
@@ -380,18 +358,20 @@ def play_rounds(*rounds: str) -> list[RunRow]:
 )
 def test_neither_a_reboot_nor_a_limit_uses_up_a_try_at_settling_a_conflict(rounds: tuple[str, ...]) -> None:
     runs, boot = play_rounds(*rounds), BOOTS[1] if rounds[-1] == "reboot" else BOOTS[0]
-    assert m.decide_settling(runs, most=2, spent=0, boot_id=boot) == m.IntendRun("conflict", len(rounds) + 1)
+    number = len(rounds) + 1
+    assert s.decide(SETTLE, runs, s.Facts(boot)) == s.Start("conflict", number, number)
 
 
 def test_two_refusals_or_three_troubles_of_our_own_end_the_settling_of_a_conflict() -> None:
     for rounds in (("refused", "limit", "refused"), ("lost", "lost", "lost")):
-        assert isinstance(m.decide_settling(play_rounds(*rounds), most=2, spent=0, boot_id=BOOTS[0]), m.GiveUp)
+        assert isinstance(s.decide(SETTLE, play_rounds(*rounds), s.Facts(BOOTS[0])), s.Failed)
 
 
 def test_check_outs_that_break_after_one_refusal_of_a_branch_are_not_repeated_for_ever() -> None:
     """A refusal that may be a flake is set aside; what follows it still counts."""
     gate = g.Gate(make_repo({}))
-    refused = [make_ended(make_gate_run(kind, 1, BOOTS[0]), int(kind == "gate")) for kind in gate.kinds]
-    broken = [make_ended(make_gate_run("checkout", number, BOOTS[0]), 1) for number in (2, 3, 4)]
-    found = g.judge([*refused, *broken], gate.kinds, boot_id=BOOTS[0], without=refused[-1].id)
+    starts = [s.Start(kind) for kind in choose_gate(gate.repo).kinds]
+    refused = [make_ended(make_gate_run(start, BOOTS[0]), int(start.kind == "gate")) for start in starts]
+    broken = [make_ended(make_gate_run(s.Start("checkout", n, n), BOOTS[0]), 1) for n in (2, 3, 4)]
+    found = g.judge(gate, [*refused, *broken], s.Facts(BOOTS[0], excused=frozenset({refused[-1].id})))
     assert found.verdict is t.Verdict.BROKEN

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import session as s
+from hivekeeper.domain.admission import Go, Held, may_start, need_of
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.report import Outcome
-from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
+from hivekeeper.domain.rows import RunRow, TaskRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE, PERSON
-from hivekeeper.domain.states import AttemptState, RunState, TaskState
+from hivekeeper.domain.states import RunState, TaskState
 from tests.property.budget import PATIENCE, tries
 from tests.property.test_decisions import AT, BOOTS, make_run
 
@@ -43,53 +44,51 @@ def end(run: RunRow, fate: Outcome, runner: str, number: int, now: float) -> Run
 @given(fates=st.lists(st.sampled_from(list(Outcome)), min_size=40, max_size=60), two=st.booleans())
 def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[Outcome], two: bool) -> None:  # noqa: FBT001 - drawn
     task = make_task(*(RUNNERS if two else RUNNERS[:1]))
-    attempt = AttemptRow("c/a-1", 1, "c", 1, 1, "PRESENT", AttemptState.WORKING, AT)
     now, runs, holds = to_seconds(AT), list[RunRow](), dict[tuple[str, str, str], HoldRow]()
-    runner, number = RUNNERS[0], 0
+    runner, is_due = RUNNERS[0], True
     for _ in range(MOST_STEPS):
-        if not runs or runs[-1].is_open:
-            fate = fates[number % len(fates)] if number < 2 * len(fates) else Outcome.DONE
-            number += 1
-            now += 1
-            began = make_run("agent", f"agent-{number}")
-            runs.append(end(began, fate, runner, number, now))
         now += 1
-        facts = s.Facts(
-            task, attempt, runs, list(holds.values()), (), dict.fromkeys(RUNNERS, True), to_text(now), BOOTS[0]
-        )
-        match s.decide_session(facts):
-            case s.Finished():
-                return
-            case s.Hold() as hold:
-                until = None if hold.in_s is None else to_text(now + hold.in_s)
-                placed = (hold.cause, until, hold.strikes, "", to_text(now), 0)
-                holds[hold.scope, hold.name, hold.cause] = HoldRow(hold.scope, hold.name, *placed)
-            case s.Park():
-                attempt = replace(attempt, parked_at=to_text(now))
-                assert any(hold.is_active(to_text(now)) for hold in holds.values()), "parked for nothing"
-                waits = [hold for hold in holds.values() if hold.is_active(to_text(now))]
+        if is_due:
+            fate = fates[len(runs)] if len(runs) < len(fates) else Outcome.DONE
+            runs.append(end(make_run("agent", len(runs) + 1), fate, runner, len(runs), now))
+            hold_for(runs, holds, to_text(now))
+        going_on = s.decide_next_session(task, runs, (), BOOTS[0])
+        if going_on is None:
+            return
+        match may_start(need_of(task, RUNNERS), holds.values(), to_text(now), runner):
+            case Held(hold):
+                assert hold is not None, "parked for nothing"
+                assert hold.is_active(to_text(now)), "parked for nothing"
+                waits, is_due = [each for each in holds.values() if each.is_active(to_text(now))], False
                 now = max([now, *(to_seconds(hold.until) for hold in waits if hold.until)]) + 1
                 holds |= {key: replace(hold, lifted=1) for key, hold in holds.items() if hold.until is None}
-            case s.StartSession(chosen, session, resume):
+            case Go(chosen):
+                assert chosen is not None
                 held = {hold.name for hold in holds.values() if hold.scope == "runner" and hold.is_active(to_text(now))}
                 assert chosen not in held
-                assert resume == bool(session)
-                assert not resume or chosen == runner
-                runner, runs = chosen, [*runs[:-1], replace(runs[-1])]
-                number += 1
-                fate = fates[number % len(fates)] if number < len(fates) else Outcome.DONE
-                began = make_run("agent", f"agent-{number}")
-                now += 1
-                runs.append(end(began, fate, runner, number, now))
-            case s.Unread():
-                raise AssertionError("all of it was read")
+                session = s.choose_session(going_on, runs[-1], chosen, can_resume=True)
+                assert session.resume == bool(session.session)
+                assert not session.resume or chosen == runner
+                runner, is_due = chosen, True
     raise AssertionError("it goes on for ever")
+
+
+def hold_for(runs: list[RunRow], holds: dict[tuple[str, str, str], HoldRow], now: str) -> None:
+    """Place what the last session's end holds, as it is recorded with its report."""
+    last, outcome = runs[-1], Outcome(str(runs[-1].outcome))
+    scope, name = ("task", str(last.task)) if outcome is Outcome.SERVER_ERROR else ("runner", str(last.runner))
+    earlier = sum(run.outcome == last.outcome for run in runs[:-1])
+    hold = s.decide_hold(last, outcome, holds.get((scope, name, outcome.value)), earlier, now)
+    if hold is not None:
+        until = None if hold.in_s is None else to_text(to_seconds(now) + hold.in_s)
+        row = HoldRow(hold.scope, hold.name, hold.cause, until, hold.strikes, "", now)
+        assert (row.scope, row.name, row.cause) == (scope, name, outcome.value)
+        holds[scope, name, outcome.value] = row
 
 
 def test_a_persons_kill_is_the_end_and_one_for_a_message_or_a_budget_is_not() -> None:
     task = make_task(*RUNNERS)
-    attempt = AttemptRow("c/a-1", 1, "c", 1, 1, "PRESENT", AttemptState.WORKING, AT)
     for cause in CAUSES:
-        run = replace(end(make_run("agent", "agent"), Outcome.KILLED, "claude", 0, to_seconds(AT)), kill_cause=cause)
-        step = s.decide_session(s.Facts(task, attempt, [run], (), (), dict.fromkeys(RUNNERS, True), AT, BOOTS[0]))
-        assert step == (s.Finished() if cause == PERSON else s.StartSession("claude", "s", resume=True)), cause
+        run = replace(end(make_run("agent"), Outcome.KILLED, "claude", 0, to_seconds(AT)), kill_cause=cause)
+        going_on = s.decide_next_session(task, [run], (), BOOTS[0])
+        assert going_on == (None if cause == PERSON else s.GoOn(resume=True)), cause

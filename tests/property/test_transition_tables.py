@@ -204,7 +204,7 @@ ABOUT_THEM: list[Body] = [
     e.RepoFetched(REPO, "1", "1"),
     e.RepoFetchFailed(REPO, "?"),
     e.RepoFetchDelayed(REPO, "?", 1, AT),
-    e.RepoPublishing(REPO, "1", 1),
+    e.RepoPublishing(REPO, "1"),
     e.RepoPublished(REPO, "1"),
     e.RepoPublishFailed(REPO, "1", "?", AT),
     e.RepoPublishDue(REPO),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.clock import to_seconds, to_text
-from hivekeeper.commands.runs import intend_run, request_kill
+from hivekeeper.commands.runs import request_kill
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState
 from hivekeeper.errors import HiveError
@@ -20,6 +20,7 @@ from hivekeeper.sandbox.isolation import Isolation, Level
 from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger
+from tests.intents import intend
 from tests.runs.conftest import Bench, is_running, list_marks, poll_until
 from tests.store.ledger_kit import new_ledger, seize
 
@@ -59,7 +60,7 @@ class Desk:
         """Write the intent to run a shell script."""
         order = self.bench.order(run, ("sh", "-c", script), **limits)
         with self.ledger.write(self.authority) as tx:
-            assert intend_run(tx, order, boot_id=boot_id or self.bench.runs.boot_id)
+            intend(tx, order, boot_id=boot_id or self.bench.runs.boot_id)
 
     def kill(self, run: str) -> None:
         """Write the wish that a run ends."""

@@ -119,7 +119,12 @@ class Scene(Stage):
     def gate_runs(self) -> list[RunRow]:
         """List every run that verified a tree, oldest first."""
         with self.hive.ledger.read() as connection:
-            return queries.list_runs_of_gate(connection, "_gates/")
+            return queries.list_rows(connection, RunRow, "intended_seq, id", owner_kind="tree")
+
+    def count_publications(self, name: str = "app") -> int:
+        """Count how often publishing was tried."""
+        with self.hive.ledger.read() as connection:
+            return len(queries.list_rows(connection, RunRow, "id", repo=name, kind="publish"))
 
     def repo(self, name: str = "app") -> RepoRow:
         with self.hive.ledger.read() as connection:

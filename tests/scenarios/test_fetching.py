@@ -92,7 +92,7 @@ def test_a_repository_that_can_never_be_used_is_refused_at_once(stage: Scene, re
     repository.git("branch", "-m", "main", "other")
     stage.step_until(lambda: stage.repo().state is RepoState.FAILED)
     with stage.hive.ledger.read() as connection:
-        fetches = [queries.find_run(connection, f"_repos/app.{number}.fetch") for number in range(1, 5)]
+        fetches = [queries.find_run(connection, f"_repos/app.1.fetch{again}") for again in ("", "-2", "-3", "-4")]
     assert [run is not None for run in fetches] == [True, True, True, False]
 
 

@@ -491,8 +491,8 @@ def test_what_a_check_out_does_not_take_waits_longer_each_time_and_comes_once_it
         now = to_seconds(stage.clock.now())
         assert now < to_seconds(stage.repo().publish_retry_at or "") <= now + wait_s
         stage.clock.advance(wait_s + 1)
-        tried = stage.repo().publications + 1
-        stage.step_until(lambda: stage.repo().publications == tried and stage.repo().publishing is None)  # noqa: B023
+        tried = stage.count_publications() + 1
+        stage.step_until(lambda: stage.count_publications() == tried and stage.repo().publishing is None)  # noqa: B023
     with stage.hive.ledger.read() as connection:
         needs = list_needs(connection, keeper_is_alive=True)
     assert needs == [{"what": f"Could not update main in {repository.path}: README is modified.", "type": command}]
@@ -534,10 +534,10 @@ def test_a_check_out_that_can_take_it_again_is_tried_within_seconds(
     }
     _refuse_first(stage, repository)
     make[cause]()
-    tried = stage.repo().publications
+    tried = stage.count_publications()
     if cause != "modified":
         stage.clock.advance(61)
-        stage.step_until(lambda: stage.repo().publications > tried and stage.repo().publishing is None)
+        stage.step_until(lambda: stage.count_publications() > tried and stage.repo().publishing is None)
     for _ in range(3):  # and not before
         stage.clock.let_pass(2.5)
         assert stage.keeper
@@ -553,9 +553,9 @@ def test_a_refusal_noted_by_a_clock_ten_years_ahead_is_tried_when_that_is_set_ri
 ) -> None:
     _refuse_first(stage, repository)
     for jump_s in (10 * 365 * 86_400.0, -10 * 365 * 86_400.0):
-        tried = stage.repo().publications
+        tried = stage.count_publications()
         stage.clock.advance(jump_s)
-        stage.step_until(lambda: stage.repo().publications > tried and stage.repo().publishing is None)  # noqa: B023
+        stage.step_until(lambda: stage.count_publications() > tried and stage.repo().publishing is None)  # noqa: B023
     retry_at = to_seconds(stage.repo().publish_retry_at or "")
     assert to_seconds(stage.clock.now()) < retry_at < to_seconds(stage.clock.now()) + 3600
 
@@ -604,7 +604,7 @@ def test_a_check_out_whose_run_was_killed_midway_is_mended_at_once(stage: Scene,
     stage.step_until(begun.exists)
     assert (repository.path / ".git" / "index.lock").exists()
     with stage.hive.ledger.read() as connection:
-        run = queries.find_run(connection, "_repos/app.1.publish")
+        run = queries.find_run(connection, "_repos/app.0.publish")
     assert run is not None
     assert run.pid is not None
     for pid in (run.pid, *stage.list_processes(run.id)):
@@ -613,7 +613,7 @@ def test_a_check_out_whose_run_was_killed_midway_is_mended_at_once(stage: Scene,
     go.touch()
     assert stage.finish() is ConvoyState.COMPLETE
     stage.step_until(lambda: stage.repo().published == stage.repo().integration)
-    assert stage.repo().publications == 2
+    assert stage.count_publications() == 2
     assert repository.git("rev-parse", "HEAD") == stage.repo().integration
     assert repository.git("status", "--porcelain") == ""
     assert list((repository.path / ".git").rglob("*.lock")) == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hivekeeper.commands import gates, queue
+from hivekeeper.commands import queue
 from hivekeeper.commands.plans import want_repo
 from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.domain import events as e
@@ -19,6 +19,7 @@ from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.rows import MergeRow, TaskRow
 from hivekeeper.domain.states import MergeState, RepoState, TaskState
 from hivekeeper.hive import open_hive
+from hivekeeper.specs import queue as specs
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_events
 from tests.scenarios.conftest import Scene
@@ -442,7 +443,7 @@ def test_a_resolver_that_settles_nothing_leaves_it_to_the_next_tier_and_then_to_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     script, said = BAD_RESOLVERS[kind]
-    monkeypatch.setattr(gates, "OUR_WALL_S", 3.0 if kind == "hangs" else gates.OUR_WALL_S)
+    monkeypatch.setattr(specs, "OUR_WALL_S", 3.0 if kind == "hangs" else specs.OUR_WALL_S)
     line = open_with(tmp_path, script)
     line.repository.commit({"x.txt": "base\n"}, "texts")
     line.know("! grep -rl '<<<<''<<<' .")

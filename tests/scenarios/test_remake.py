@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from hivekeeper.commands.entries import load_entries
 from hivekeeper.commands.queue import pause_queue, resume_queue
-from hivekeeper.commands.remake import find_replaced, make_again
+from hivekeeper.commands.remake import make_again
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, RepoState, TaskState
 from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT, REPLACED, fetch_repository
+from hivekeeper.merging.entries import load_entries
+from hivekeeper.merging.source import find_replaced
 from hivekeeper.store import queries
 from hivekeeper.testing.history import check_history, read_history
 from tests.budget import sample
@@ -143,7 +144,7 @@ def test_what_is_made_again_says_what_it_said(pushed: Shared) -> None:
     assert (first.title, details["commit"], details["remakes"]) == ("A: echo a >> list", landed[0], "work/A")
     with pushed.stage.hive.ledger.write(ME) as tx:  # as if the fetch were noted a second time
         before = replace(pushed.stage.repo(), integration=landed[1])
-        assert make_again(tx, mirror, before, find_replaced(Mirror(mirror), before, theirs)) == 0
+        assert make_again(tx, str(mirror), before, find_replaced(Mirror(mirror), before, theirs)) == 0
 
 
 def test_what_conflicts_with_theirs_waits_for_a_person_and_the_others_go_on(shared: Shared) -> None:

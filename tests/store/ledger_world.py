@@ -4,13 +4,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from hivekeeper.commands import attempts, convoys, merges, plans, runs, tasks
+from hivekeeper.commands import attempts, convoys, merges, plans, tasks
 from hivekeeper.domain.convoy import decide_outcome
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Order
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Ledger, Transaction, create_ledger, open_ledger
+from tests.intents import intend
 from tests.store.ledger_kit import BOOT, COMMIT, PERSON, TickingClock, head_of, seize
 
 T = TypeVar("T")
@@ -113,7 +114,7 @@ class World:
         """Intend a run."""
         order = Order(run, "agent", ("sh", "-c", "true"), "/", {"A": "b"}, {"wall_s": 1.5})
         with self.keep() as tx:
-            runs.intend_run(tx, order, boot_id=BOOT, task=task, attempt=attempt)
+            intend(tx, order, boot_id=BOOT, task=task, attempt=attempt)
 
     def settle(self, name: str) -> bool:
         """End a convoy, if it has ended."""

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from hivekeeper.commands import attempts, convoys, leases, merges, plans, runs, tasks
 from hivekeeper.domain.convoy import Outcome
 from hivekeeper.domain.events import ConvoySubmitted
+from hivekeeper.domain.owners import own_attempt
 from hivekeeper.domain.plan import Limits, PlanSpec, TaskSpec, find_cycle
-from hivekeeper.domain.run import Ending, Order
+from hivekeeper.domain.run import Ending, RunSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
+from hivekeeper.domain.steps import Start
 from hivekeeper.errors import HiveError, IllegalTransitionError, InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Authority, Transaction
@@ -150,7 +152,7 @@ def _convoy(world: World) -> object:
     return world.convoy("v")
 
 
-ORDER = Order("run", "agent", ("true",), "/", {}, {})
+SPEC = RunSpec(("true",), "/", {}, {})
 PLAN = PlanSpec("p", (TaskSpec("a", "true", repo="r"), TaskSpec("b", "true", after=("a",))), (REPO,))
 ENDING = Ending(0, "exit", 1, AT)
 KEEPERS: dict[str, Callable[[World], Deed]] = {
@@ -167,7 +169,9 @@ KEEPERS: dict[str, Callable[[World], Deed]] = {
     "note_landed": _on_merge("LANDING", _note_landed),
     "reject": _on_merge("VERIFYING", _reject),
     "withdraw": _on_merge("VERIFYING", _row(World.merge, lambda tx, row: merges.withdraw(tx, row, why="off"))),
-    "intend_run": lambda _: lambda tx: runs.intend_run(tx, ORDER, boot_id=BOOT),
+    "intend_run": lambda _: (
+        lambda tx: runs.intend_run(tx, own_attempt("c/x", 1, None), Start("agent"), SPEC, boot_id=BOOT)
+    ),
     "note_started": _on_run("INTENDED", _of(_run, lambda tx, row: runs.note_started(tx, row, CLAIM))),
     "note_ended": _on_run("INTENDED", _of(_run, lambda tx, row: runs.note_ended(tx, row, CLAIM, ENDING))),
     "note_lost": _on_run("RUNNING", _of(_run, lambda tx, row: runs.note_lost(tx, row, "gone"))),
@@ -183,7 +187,7 @@ KEEPERS: dict[str, Callable[[World], Deed]] = {
         _of(_repo, lambda tx, row: merges.note_fetched(tx, row, integration=COMMIT, source=COMMIT)), ready=False
     ),
     "note_fetch_failed": _on_repo(_of(_repo, lambda tx, row: merges.note_fetch_failed(tx, row, "no")), ready=False),
-    "delay_fetch": _on_repo(_of(_repo, lambda tx, row: merges.delay_fetch(tx, row, "no", retry_at=AT)), ready=False),
+    "delay_fetch": _on_repo(_of(_repo, lambda tx, row: merges.delay_fetch(tx, row, "no", 1, retry_at=AT)), ready=False),
     "fetch_again": _on_repo(_of(_repo, lambda tx, row: merges.fetch_again(tx, row, why="lost"))),
     "begin_publishing": _on_repo(_of(_repo, lambda tx, row: merges.begin_publishing(tx, row, COMMIT))),
     "note_published": _on_repo(

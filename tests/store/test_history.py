@@ -13,9 +13,11 @@ from hypothesis.stateful import invariant, rule
 
 from hivekeeper.commands import attempts, convoys, history, merges, runs
 from hivekeeper.domain.convoy import Outcome
+from hivekeeper.domain.owners import own_attempt, own_fetch
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import AttemptRow
-from hivekeeper.domain.run import Order
+from hivekeeper.domain.run import RunSpec
+from hivekeeper.domain.steps import Start
 from hivekeeper.errors import DamagedLedgerError, HiveError, InputError
 from hivekeeper.loops import Parts
 from hivekeeper.loops.janitor import Janitor
@@ -152,16 +154,16 @@ class Pasts(Histories):
             self.remove(attempt)
 
     def remove(self, attempt: AttemptRow) -> None:
-        order = Order(f"{attempt.task}.{attempt.number}.remove", "remove", ("rm",), "/", {}, {})
+        owner = own_attempt(attempt.task, attempt.number, None)
         with self.world.keep() as tx:
-            runs.intend_run(tx, order, boot_id=BOOT, task=attempt.task, attempt=attempt.number)
+            runs.intend_run(tx, owner, Start("remove"), RunSpec(("rm",), "/", {}, {}), boot_id=BOOT)
 
     @rule(pick=ANY)
     def run_on_repository(self, pick: int) -> None:
         if repo := self.find(queries.list_repos, pick):
             with self.world.keep() as tx:
-                order = Order(f"_repos/{repo.name}.{tx.head.seq}.fetch", "fetch", ("true",), "/", {}, {})
-                runs.intend_run(tx, order, boot_id=BOOT, repo=repo.name)
+                owner = own_fetch(replace(repo, fetches=tx.head.seq))
+                runs.intend_run(tx, owner, Start("fetch"), RunSpec(("true",), "/", {}, {}), boot_id=BOOT)
 
     @invariant()
     def archived_convoys_still_have_events(self) -> None:

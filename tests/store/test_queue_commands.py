@@ -1,6 +1,6 @@
 """What a person may ask of the merge queue: a wish is recorded once, and what cannot be is refused, writing nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def bring_entry(world: World, key: str, state: str, number: int = 1, tier: str = "clean") -> None:
+def bring_entry(
+    world: World, key: str, state: str, number: int = 1, tier: str = "clean", conflicts: Sequence[str] = ()
+) -> None:
     """Hand in what a task's next attempt made, and bring its entry into a state."""
     world.dispatch(key)
     world.hand_in(key, number)
@@ -46,6 +48,7 @@ def bring_entry(world: World, key: str, state: str, number: int = 1, tier: str =
             tx.record(e.MergeLanded(key, number, "r", "c" * 40))
             tx.record(e.TaskCompleted(key, number, "c" * 40, None))
         elif state == "REJECTED":
+            tx.record(e.MergeConflicted(key, number, COMMIT, "e" * 40, list(conflicts)))
             tx.record(e.MergeRejected(key, number), why="its gate did not pass")
             attempts.fail_attempt(
                 tx, world.task(key), world.attempt(key, number), why="its gate did not pass", at=tx.now
@@ -278,11 +281,11 @@ def test_the_queue_is_listed_in_the_order_it_lands_with_what_becomes_of_each(wor
     assert doing[KEY] == "fix is to be brought in"
 
 
-def _run(world: World, key: str, attempt: int, kind: str, seconds: int, **environment: str) -> None:
+def _run(world: World, key: str, attempt: int, kind: str, seconds: int) -> None:
     """Have had a run of so many seconds."""
     run, at = f"{key}.{attempt}.{kind}-{seconds}", "2026-01-01T00:00:{:02}.000000Z"
     with world.keep() as tx:
-        tx.record(e.RunIntended(run, kind, key, attempt, "r", ["true"], "/", environment, {}, BOOT))
+        tx.record(e.RunIntended(run, kind, key, attempt, "r", ["true"], "/", {}, {}, BOOT, owner=run))
         tx.record(e.RunStarted(run, 1, 1, BOOT), occurred_at=at.format(0))
         tx.record(e.RunExited(run, kind, 0, "exit", 0), occurred_at=at.format(seconds))
 
@@ -309,10 +312,10 @@ def test_use_success_and_time_of_each_tier_are_counted(world: World) -> None:
 def test_a_tier_whose_runs_tried_in_vain_was_used_too(world: World, path: str, tier: str) -> None:
     repo = RepoSpec("s", "/repos/s", regenerate={"*.lock": "uv lock"})
     world.submit("v", TaskSpec("t", "true", repo="s"), repos=(repo,))
-    bring_entry(world, "v/t", "REJECTED")
+    bring_entry(world, "v/t", "REJECTED", conflicts=path.split("\n"))
     assert _tally(world, "s") == {"clean": (1, 0, 0.0)}
     for number in (1, 2):
-        _run(world, "v/t", 1, "resolve", number, HIVE_CONFLICTS=path)
+        _run(world, "v/t", 1, "resolve", number)
     assert _tally(world, "s") == {tier: (1, 0, 3.0)}
 
 

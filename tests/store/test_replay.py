@@ -15,13 +15,15 @@ from hivekeeper.commands import attempts, convoys, leases, merges, plans, queue,
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.convoy import decide_outcome
 from hivekeeper.domain.events import BODIES, RepoPinned, RepoPublishDue, WorkerTold
+from hivekeeper.domain.owners import own_attempt
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, MergeRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.run import Ending, Order
+from hivekeeper.domain.run import Ending, RunSpec
 from hivekeeper.domain.schema import get_table
 from hivekeeper.domain.session import Hold
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState, RunState, TaskState
+from hivekeeper.domain.steps import Start
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -160,9 +162,9 @@ class Histories(RuleBasedStateMachine):
     def dispatch(self, pick: int, count: int) -> None:
         with self.world.keep() as tx:
             for task in queries.list_ready_tasks(tx.connection, count):
-                number = attempts.dispatch_task(tx, task).number
-                order = Order(f"{task.key}.{number}.agent", "agent", ("true",), "/", {"N": str(pick)}, {"wall_s": 1.5})
-                runs.intend_run(tx, order, boot_id=BOOT, task=task.key, attempt=number, repo=task.repo)
+                owner = own_attempt(task.key, attempts.dispatch_task(tx, task).number, task.repo)
+                spec = RunSpec(("true",), "/", {"N": str(pick)}, {"wall_s": 1.5})
+                runs.intend_run(tx, owner, Start("agent"), spec, boot_id=BOOT)
 
     @rule(pick=ANY, how=st.sampled_from(["start", "exit", "lost", "kill"]))
     def move_run(self, pick: int, how: str) -> None:
@@ -390,7 +392,7 @@ def write_the_rest(world: World) -> None:
         with world.keep() as tx:
             merges.note_published(tx, world.repo(), commit(1), at=tx.now)
             merges.fetch_again(tx, world.repo(), why="lost")
-            merges.delay_fetch(tx, world.repo(), "no route to host", retry_at=tx.now)
+            merges.delay_fetch(tx, world.repo(), "no route to host", 1, retry_at=tx.now)
             tx.record(RepoPublishDue(world.repo().name))
             for swarm in queries.list_closable_swarms(tx.connection):
                 convoys.close_swarm(tx, swarm)
@@ -425,6 +427,7 @@ def write_the_queue(world: World) -> None:
         merges.suspect(tx, world.merge("m/VERIFYING"), world.run("run-EXITED"))
         merges.clear(tx, world.merge("m/VERIFYING"), world.run("run-EXITED"))
         merges.hold(tx, world.merge("m/VERIFYING"), why="it changes the gate")
+        merges.note_conflict(tx, world.merge("m/VERIFYING"), ours=commit(1), tree=commit(2), paths=["a"])
         merges.note_resolved(tx, world.merge("m/VERIFYING"), commit(4), "ai", ["a line"])
         merges.stop_queue(tx, world.repo(), why="it does not pass")
         merges.recover_queue(tx, world.repo())

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.gate import Gate
-from hivekeeper.domain.names import gate_run_id
+from hivekeeper.domain.owners import own_tree
 from hivekeeper.domain.rows import RepoRow
 from hivekeeper.domain.schema import get_table
 from hivekeeper.testing.history import Fault, History, Landed, check_history
@@ -115,17 +115,17 @@ def name_gate(tree: str, verify: str = "make") -> str:
         "details": "{}",
         "resumptions": 0,
     }
-    return gate_run_id("r", tree, Gate(RepoRow(**empty)).digest, "1.1.gate")  # type: ignore[arg-type]
+    return own_tree(Gate(RepoRow(**empty)), tree).name  # type: ignore[arg-type]
 
 
-GATE = name_gate("tree")
+GATE = f"_gates/{name_gate('tree')}.1.1.gate"
 LANDED = (
     e.ConvoySubmitted("c", "p"),
     WANTED,
     add("a", repo="r"),
     *begin("a"),
     VERIFYING,
-    e.RunIntended(GATE, "gate", None, None, "r", ["true"], "/", {}, {}, "boot"),
+    e.RunIntended(GATE, "gate", None, None, "r", ["true"], "/", {}, {}, "boot", owner=name_gate("tree")),
     e.RunStarted(GATE, 1, 1, "boot"),
     e.RunExited(GATE, "gate", 0, "exit", 0),
     e.MergeLanding("c/a", 1),
@@ -161,9 +161,8 @@ def test_a_commit_whose_tree_nobody_verified_is_unexpected() -> None:
 
 
 def test_what_passed_another_gate_or_as_another_tree_is_unexpected() -> None:
-    of_run = (e.RunIntended, e.RunStarted, e.RunExited)
     for other in (name_gate("other"), name_gate("tree", "true")):
-        moved = [replace(b, run=other) if isinstance(b, of_run) and b.run == GATE else b for b in LANDED]
+        moved = [replace(b, owner=other) if isinstance(b, e.RunIntended) and b.run == GATE else b for b in LANDED]
         assert faults(History(tell(*moved), landed=[ON_BRANCH])) == [Fault.UNEXPECTED]
 
 

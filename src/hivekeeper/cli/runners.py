@@ -13,21 +13,23 @@ from hivekeeper.cli import render
 from hivekeeper.cli.here import Json, Reason, me, open_here
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import sessions as commands
-from hivekeeper.commands.trust import read_configuration, trust_configuration
-from hivekeeper.commands.work import make_environment, make_mounts, write_prompt
+from hivekeeper.commands.trust import trust_configuration
 from hivekeeper.domain.budget import DAY, MICRO, Cap
 from hivekeeper.domain.report import Report
-from hivekeeper.domain.run import Order
+from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import Runner
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import source_ref
 from hivekeeper.hive import Hive
+from hivekeeper.merging.source import read_configuration
 from hivekeeper.runners import make_reader
 from hivekeeper.runners.reading import Lines
 from hivekeeper.runs.trial import Tried, try_out
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.isolation import Mounts
+from hivekeeper.specs.sandboxed import make_environment, make_mounts
+from hivekeeper.specs.session import find_environment, start_program, write_prompt
 from hivekeeper.store import queries
 from hivekeeper.views import runners as views
 from hivekeeper.views.queue import get_repos
@@ -118,12 +120,12 @@ def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
         prompt = str(write_prompt(places, _TRIAL))
         environment = make_environment(places, sandbox, HIVE_PROMPT=prompt)
         mounts = make_mounts(places, sandbox, prompt)
-        order = Order(f"_trials/{sandbox.name}", "ask", (), str(sandbox / "work"), environment, {}, mounts)
-        order = commands.order_session(order, runner)
-        allowed = Mounts(*(tuple((order.mounts or {})[name]) for name in ("write", "read", "hide")))
+        spec = RunSpec((), str(sandbox / "work"), environment, {}, mounts)
+        spec = start_program(spec, runner, f"_trials/{sandbox.name}")
+        allowed = Mounts(*(tuple((spec.mounts or {})[name]) for name in ("write", "read", "hide")))
         isolation = find_hive_isolation(hive, read_boot_id())
-        argv = isolation.wrap(order.argv, order.directory, allowed, order.environment)
-        tried = try_out(argv, order.directory, commands.find_environment(order), at_most_s=_TRIAL_S)
+        argv = isolation.wrap(spec.argv, spec.directory, allowed, spec.environment)
+        tried = try_out(argv, spec.directory, find_environment(spec, os.environ), at_most_s=_TRIAL_S)
     finally:
         shutil.rmtree(sandbox, ignore_errors=True)
     reader, lines = make_reader(runner, hive.settings.prices, runner.find_model(os.environ)), Lines()

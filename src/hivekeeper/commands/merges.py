@@ -47,6 +47,11 @@ def hold(tx: Transaction, entry: MergeRow, *, why: str) -> None:
     tx.record(e.MergeHeld(entry.task, entry.attempt), why=why)
 
 
+def note_conflict(tx: Transaction, entry: MergeRow, *, ours: str, tree: str, paths: Sequence[str]) -> None:
+    """Record which conflict of an entry is about to be settled: with what has landed, and where."""
+    tx.record(e.MergeConflicted(entry.task, entry.attempt, ours, tree, list(paths)))
+
+
 def note_resolved(tx: Transaction, entry: MergeRow, commit: str, tier: str, lost: Sequence[str]) -> None:
     """Record that a run has settled an entry's conflict, and which lines of either side that lacks."""
     tx.record(e.MergeResolved(entry.task, entry.attempt, commit, tier, list(lost)))
@@ -109,7 +114,7 @@ def note_fetched(tx: Transaction, repo: RepoRow, *, integration: str, source: st
 
 
 def fetch_again(tx: Transaction, repo: RepoRow, *, why: str) -> None:
-    """Record that a lost fetch is to be repeated, which harms nobody; once for each that was lost."""
+    """Record that a repository is to be fetched once more, unless it is being fetched."""
     now = queries.find_repo(tx.connection, repo.name)
     if now is None or now.fetches != repo.fetches:
         return
@@ -118,9 +123,12 @@ def fetch_again(tx: Transaction, repo: RepoRow, *, why: str) -> None:
     tx.record(again, why=why)
 
 
-def delay_fetch(tx: Transaction, repo: RepoRow, problem: str, *, retry_at: str) -> None:
-    """Record that a repository could not be read just now, and when it is tried again."""
-    tx.record(e.RepoFetchDelayed(repo.name, problem, repo.fetch_failures + 1, retry_at))
+def delay_fetch(tx: Transaction, repo: RepoRow, problem: str, failures: int, *, retry_at: str) -> None:
+    """Record that a repository could not be read just now, and when it is tried again; once for each failure."""
+    now = queries.find_repo(tx.connection, repo.name)
+    if now is not None and now.fetch_problem is not None and now.fetch_failures == failures:
+        return
+    tx.record(e.RepoFetchDelayed(repo.name, problem, failures, retry_at))
 
 
 def note_fetch_failed(tx: Transaction, repo: RepoRow, problem: str) -> None:
@@ -128,11 +136,9 @@ def note_fetch_failed(tx: Transaction, repo: RepoRow, problem: str) -> None:
     tx.record(e.RepoFetchFailed(repo.name, problem))
 
 
-def begin_publishing(tx: Transaction, repo: RepoRow, commit: str) -> int:
-    """Record that what landed is being published; tell the number of this publication."""
-    number = repo.publications + 1
-    tx.record(e.RepoPublishing(repo.name, commit, number))
-    return number
+def begin_publishing(tx: Transaction, repo: RepoRow, commit: str) -> None:
+    """Record that what landed is being published."""
+    tx.record(e.RepoPublishing(repo.name, commit))
 
 
 def note_published(tx: Transaction, repo: RepoRow, commit: str, *, at: str) -> None:

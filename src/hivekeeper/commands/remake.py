@@ -1,48 +1,23 @@
 """What had landed when somebody else moved the person's branch: it is queued again, to land on what is there now."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from shlex import join
 
 from hivekeeper.commands.plans import to_event
 from hivekeeper.commands.queue import list_queues, open_queue
+from hivekeeper.domain.landed import LandedChange, Replaced
 from hivekeeper.domain.merge import HOTFIX_PRIORITY
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import ConvoyRow, RepoRow
 from hivekeeper.domain.states import MergeState
-from hivekeeper.git.mirror import LandedChange, Mirror, list_refs
-from hivekeeper.git.orders import REPLACED
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 PRIORITY = HOTFIX_PRIORITY - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """What had landed and is not on the integration branch any more, in its order; `taken` are changes that are."""
-
-    landed: tuple[LandedChange, ...] = ()
-    taken: frozenset[str] = frozenset()
-
-
-def find_replaced(mirror: Mirror, repo: RepoRow, integration: str) -> Replaced:
-    """Find what had landed and is not on the integration branch any more.
-
-    The ledger's own integration branch says whether there is any: it is what it was until the fetch is noted. What a
-    person took out of their branch by force comes back too: what is done is undone by reverting its commit.
-    """
-    if repo.integration is None or mirror.is_ancestor(repo.integration, integration):
-        return Replaced()
-    kept = list_refs(mirror.path, REPLACED).values()
-    heads = [head for head in kept if mirror.is_ancestor(repo.integration, head)] or [repo.integration]
-    landed = {change.commit: change for head in heads for change in mirror.list_landed(integration, head)}
-    taken = {change.change for head in heads for change in mirror.list_landed(head, integration)}  # by another id
-    return Replaced(tuple(landed.values()), frozenset(taken - {""}))
-
-
-def make_again(tx: Transaction, mirror: Path, repo: RepoRow, replaced: Replaced) -> int:
+def make_again(tx: Transaction, mirror: str, repo: RepoRow, replaced: Replaced) -> int:
     """Queue what was replaced, in its order and once; tell how many."""
     queues = list_queues(tx)
     known = _list_known(tx, repo, queues)
@@ -68,11 +43,11 @@ def _list_known(tx: Transaction, repo: RepoRow, queues: Sequence[ConvoyRow]) -> 
 
 
 def _queue(  # noqa: PLR0913, PLR0917 - what a task consists of
-    tx: Transaction, mirror: Path, repo: RepoRow, convoy: str, change: LandedChange, verify: str | None, why: str
+    tx: Transaction, mirror: str, repo: RepoRow, convoy: str, change: LandedChange, verify: str | None, why: str
 ) -> None:
     task_id = f"remake-{change.commit[:10]}"
     spec = TaskSpec(task_id, repo=repo.name, title=change.subject, verify=verify, priority=PRIORITY)
-    fetch = join(("git", "fetch", str(mirror), change.commit))
+    fetch = join(("git", "fetch", mirror, change.commit))
     details = {
         "branch": f"what landed as {change.commit[:10]}",
         "commit": change.commit,

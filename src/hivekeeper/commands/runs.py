@@ -2,10 +2,12 @@
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import events as e
+from hivekeeper.domain.owners import Owner
 from hivekeeper.domain.report import Report
 from hivekeeper.domain.rows import AttemptRow, RunRow
-from hivekeeper.domain.run import PERSON, Claim, Ending, Order
+from hivekeeper.domain.run import PERSON, Claim, Ending, RunSpec
 from hivekeeper.domain.states import RunState
+from hivekeeper.domain.steps import Start
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
@@ -14,31 +16,32 @@ LONGEST_RETRY_S = 8 * 86_400.0
 
 
 def intend_run(
-    tx: Transaction,
-    order: Order,
-    *,
-    boot_id: str,
-    task: str | None = None,
-    attempt: int | None = None,
-    repo: str | None = None,
+    tx: Transaction, owner: Owner, start: Start, spec: RunSpec, *, boot_id: str, slot: int | None = None
 ) -> bool:
     """Write an intent; False when this very run was intended before."""
-    if queries.find_run(tx.connection, order.run) is not None:
+    run = owner.name_run(start, slot)
+    if queries.find_run(tx.connection, run) is not None:
         return False
     body = e.RunIntended(
-        run=order.run,
-        run_kind=order.kind,
-        task=task,
-        attempt=attempt,
-        repo=repo,
-        argv=list(order.argv),
-        directory=order.directory,
-        environment=order.environment,
-        limits=dict(order.limits),
+        run=run,
+        run_kind=start.kind,
+        task=owner.task,
+        attempt=owner.attempt,
+        repo=owner.repo,
+        argv=list(spec.argv),
+        directory=spec.directory,
+        environment=spec.environment,
+        limits=spec.limits,
         boot_id=boot_id,
-        mounts=order.mounts,
-        runner=order.runner,
-        session=order.session,
+        mounts=spec.mounts,
+        runner=spec.runner,
+        session=spec.session,
+        owner_kind=owner.kind,
+        owner=owner.name,
+        round=owner.round,
+        number=start.number,
+        try_number=start.try_number,
+        slot=slot,
     )
     tx.record(body)
     return True
@@ -62,8 +65,8 @@ def note_lost(tx: Transaction, run: RunRow, why: str) -> None:
     tx.record(e.RunLost(run.id, run.kind), why=why)
 
 
-def note_report(tx: Transaction, run: RunRow, report: Report) -> None:
-    """Record what an agent program said of its session; once."""
+def note_report(tx: Transaction, run: RunRow, report: Report) -> str | None:
+    """Record what an agent program said of its session, once; tell when to try again, if it said that."""
     used = report.usage
     in_s = report.retry_s
     if report.retry_epoch is not None:
@@ -73,6 +76,7 @@ def note_report(tx: Transaction, run: RunRow, report: Report) -> None:
     session = report.session or run.session or ""
     counted = (used.tokens_in, used.tokens_out, used.microusd)
     tx.record(e.RunReported(run.id, report.outcome.value, session, *counted, retry_at), why=report.words)
+    return retry_at
 
 
 def note_waiting(tx: Transaction, run: RunRow, since: str | None) -> None:

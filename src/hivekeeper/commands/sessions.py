@@ -1,17 +1,10 @@
-"""Sessions of agent programs: what is started, what they are told, and what holds them up."""
-
-import os
-import uuid
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+"""What keeps sessions from going on, what they may spend, and what is said to one under way."""
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import budget as b
 from hivekeeper.domain import events as e
 from hivekeeper.domain.report import Usage
-from hivekeeper.domain.rows import AttemptRow, MessageRow, RunRow, TaskRow
-from hivekeeper.domain.run import Order
+from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.runner import Reach, Runner
 from hivekeeper.domain.session import Hold
 from hivekeeper.domain.states import RunState
@@ -22,66 +15,6 @@ from hivekeeper.store.ledger import Transaction
 
 SOON_S = 5.0
 MOST_BELIEVED = 3
-MOST_CHANGED = 50
-_SESSIONS = uuid.UUID("6f1e9c1e-8f5c-5c35-9e0a-5e1f3a1d7b52")
-
-
-def order_session(order: Order, runner: Runner, session: str = "", *, resume: bool = False) -> Order:
-    """Have an order start an agent program: its argv, what it is given of the person's, which conversation it is."""
-    if runner.chooses_session and not resume:
-        session = str(uuid.uuid5(_SESSIONS, order.run))
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib raises for a user nobody gave a home
-    signed = [home / path[2:] if path.startswith("~/") else Path(path) for path in runner.sign_in]
-    mounts = order.mounts or {}
-    given = {**mounts, "read": [*mounts["read"], *(str(path) for path in signed if path.is_file())]}
-    return replace(
-        order,
-        argv=runner.make_argv(session, resume=resume),
-        environment={**order.environment, **runner.environment, "HIVE_HOME": str(home)},
-        mounts={**given, "inherit": list(runner.inherit)},
-        runner=runner.name if runner.speaks else None,
-        session=session or None,
-    )
-
-
-def find_environment(order: Order) -> dict[str, str]:
-    """Find what an order's command is given: what it says, and what of ours it names."""
-    names = (order.mounts or {}).get("inherit", ())
-    return {**{name: os.environ[name] for name in names if name in os.environ}, **order.environment}
-
-
-def describe_resumption(told: Sequence[MessageRow]) -> str:
-    """Say to a session that goes on what has come meanwhile."""
-    messages = [str(message.get_body()["text"]) for message in told]
-    if not messages:
-        return "You were cut off by a limit of the model's service. Go on with your task exactly where you stopped.\n"
-    said = "\n\n".join(messages)
-    return (
-        f"You were interrupted because a message has come for you:\n\n{said}\n\nTake it in, and go on with your task.\n"
-    )
-
-
-def describe_told(told: Sequence[MessageRow]) -> str:
-    """Say to a fresh session what the ones before it were told."""
-    said = "\n\n".join(str(message.get_body()["text"]) for message in told)
-    return f"# What else you are told\n\n{said}\n"
-
-
-def describe_so_far(last: RunRow, changed: Sequence[str]) -> str:
-    """Say to a fresh session what the one before it has done."""
-    words = [
-        "# What was done so far",
-        (
-            "Somebody began this task before you, here in this directory, and had to stop. What they made is here, in "
-            "the files and in git's log. Look at it first (git status, git log), keep what is good, go on from there."
-        ),
-    ]
-    if changed:
-        names = "\n".join(f"- {path}" for path in changed[:MOST_CHANGED])
-        words.append(f"They changed:\n\n{names}" + ("\n- …" if len(changed) > MOST_CHANGED else ""))
-    if last.words and last.ended_well:
-        words.append(f"Their last words: {last.words}")
-    return "\n\n".join(words) + "\n"
 
 
 def park_attempt(tx: Transaction, attempt: AttemptRow, *, why: str) -> None:

@@ -1,12 +1,8 @@
-"""What follows from the runs of an attempt: the next run, or a verdict on the attempt.
+"""What the runs of an attempt add up to once they are over, and what is to be said of how a run ended.
 
-An attempt on a repository is several kinds of run in a row: `sandbox` makes the clone, `setup` makes it ready, `stash`
-keeps what setup made for others, `agent` works, `snapshot` keeps what it made, whatever the agent's end was, and
-`backup` pushes that to a second repository. An attempt that promises outputs has a `sandbox` and a `snapshot` that
-collects them; any other is the `agent` alone. While an agent works, what it has made is kept now and then by `save`.
-
-Nothing in a sandbox is synced to disk, so nothing in it is believed after the machine has restarted: a clone made
-before is made again, and what an agent had made but nobody had kept is kept for a person and not judged.
+Which run comes next is in `domain/sequences.py` (WORK). Whatever became of the agent, what it made is kept before the
+attempt is judged. Nothing in a sandbox is synced to disk, so what an agent had made and nobody had kept before the
+machine restarted is not judged: a person finds it.
 """
 
 import signal
@@ -14,26 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain.report import Outcome
-from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import PERSON
+from hivekeeper.domain.sequences import NOT_AS_PROMISED
 from hivekeeper.domain.states import RunState
+from hivekeeper.domain.steps import End, Failed, find_signal
 
-MAX_INFRASTRUCTURE_TRIES = 3
-NOT_AS_PROMISED = 3  # how a snapshot says that it went well and what was promised is not there
 RESTARTED = "the machine restarted before what it made was safe on disk"
 
 
 @dataclass(frozen=True, slots=True)
-class Intend:
-    """The next run, by kind; `number` counts those of this kind."""
-
-    kind: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class Judge:
-    """All runs are over and the agent said it is done: look at what it made."""
+    """The agent said it is done: look at what it made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,61 +38,36 @@ class LeaveUnknown:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class WaitForRun:
-    """A run is under way."""
-
-
-Step = Intend | Judge | Fail | LeaveUnknown | WaitForRun
-
-
-def list_kinds(task: TaskRow, repo: RepoRow | None, start: str | None) -> tuple[str, ...]:
-    """List the kinds of run an attempt takes, in their order."""
-    if not task.has_sandbox:
-        return ("agent",)
-    if repo is None:
-        return ("sandbox", "agent", "snapshot")
-    setup = ("setup",) if repo.setup else ()
-    # What a predecessor's tree makes of a setup is not for others.
-    stash = ("stash",) if repo.setup and repo.keep and start is None else ()
-    return ("sandbox", *setup, *stash, "agent", "snapshot", *(("backup",) if repo.backup else ()))
-
-
 _FAILURES = {
     "sandbox": "its sandbox could not be made",
     "setup": "its repository's setup failed",
     "stash": "what its setup made could not be kept",
-    "snapshot": "what it left could not be kept",
 }
 
 
-def decide_step(task: TaskRow, runs: Sequence[RunRow], kinds: Sequence[str], *, boot_id: str) -> Step:
-    """Decide what comes next for an attempt that works, in this boot. `runs` are in the order they were intended."""
-    counted = {kind: sum(run.kind == kind for run in runs) for kind in kinds}
-    begun = bool(counted["agent"])
-    # A clone that is made anew is made ready anew.
-    first = max((place for place, run in enumerate(runs) if run.kind == "sandbox"), default=0)
-    last = {run.kind: run for run in (runs if begun else runs[first:])}
-    # Where an agent has been, what made its sandbox ready is over, known or not.
-    for kind in kinds[kinds.index("agent") :] if begun else kinds:
-        run = last.get(kind)
-        if run is None:
-            return Intend(kind, counted[kind] + 1)
-        if run.is_open:
-            return WaitForRun()
-        spoilt = not begun and run.boot_id != boot_id
-        if kind == "agent" or (run.succeeded and not spoilt):
-            continue  # whatever became of the agent, what it made is kept first
-        if run.exit_status == NOT_AS_PROMISED and kind == "snapshot":
-            break
-        # Lost, or git was killed under it: repeating harms nobody. A person's own command has said what is wrong.
-        again = "sandbox" if spoilt else kind
-        final = kind == "setup" and run.state is RunState.EXITED and not spoilt
-        if not final and counted[again] < MAX_INFRASTRUCTURE_TRIES:
-            return Intend(again, counted[again] + 1)
-        if kind != "backup" and not (begun and _may_have_run(task, last["agent"])):  # kept here is kept
-            return Fail(f"{_FAILURES[again]}: {RESTARTED if run.succeeded else describe_ending(run)}")
-    return _judge(task, last["agent"], last.get("snapshot"), boot_id)
+def describe_failure(failed: Failed) -> Fail:
+    """Say why an attempt never came to its agent."""
+    if failed.end is End.STALE:
+        return Fail(f"{_FAILURES['sandbox']}: {RESTARTED}")
+    return Fail(f"{_FAILURES[failed.run.kind]}: {describe_ending(failed.run)}")
+
+
+def judge_attempt(task: TaskRow, runs: Sequence[RunRow], boot_id: str) -> Judge | Fail | LeaveUnknown:
+    """Judge an attempt whose runs are over, by how its agent ended and whether what it made was kept."""
+    last = {run.kind: run for run in runs}
+    agent, snapshot = last["agent"], last.get("snapshot")
+    is_unknown = _may_have_run(task, agent)
+    if snapshot is not None and not snapshot.succeeded and snapshot.exit_status != NOT_AS_PROMISED and not is_unknown:
+        return Fail(f"what it left could not be kept: {describe_ending(snapshot)}")
+    kept = snapshot.boot_id if snapshot else boot_id
+    if agent.ended_well and (kept == agent.boot_id or not task.has_sandbox):
+        if snapshot is not None and not snapshot.succeeded:
+            return Fail(f"it ended with exit code 0 but {snapshot.reason}")
+        return Judge()
+    ending = RESTARTED if agent.ended_well else describe_ending(agent)
+    if is_unknown or (agent.ended_well and not task.repo and not task.idempotent):
+        return LeaveUnknown(f"it may have run: {agent.reason if agent.state is RunState.LOST else ending}")
+    return Fail(ending)
 
 
 def _may_have_run(task: TaskRow, agent: RunRow) -> bool:
@@ -116,35 +79,11 @@ def _may_have_run(task: TaskRow, agent: RunRow) -> bool:
     return not task.repo and not task.idempotent and (agent.state is RunState.LOST or _was_killed(agent))
 
 
-# Of a command that died of these a shell, and the sandbox, say 128 and the number. Others are left out because programs
-# end like that by themselves: git with 129, and 141 for what stopped reading from a pipe.
-_FATAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL,
-          signal.SIGSEGV, signal.SIGTERM)  # fmt: skip
-
-
 def _was_killed(agent: RunRow) -> bool:
     """Tell whether an agent was ended by a signal or a person, before it could say how it went."""
     if agent.ended_by == "killed":
         return agent.kill_cause in (None, PERSON)
-    return agent.ended_by == "exit" and _find_signal(agent) is not None
-
-
-def _find_signal(run: RunRow) -> int | None:
-    """Find the signal that a command died of."""
-    status = run.exit_status or 0
-    return -status if status < 0 else status - 128 if status - 128 in _FATAL else None
-
-
-def _judge(task: TaskRow, agent: RunRow, snapshot: RunRow | None, boot_id: str) -> Step:
-    kept = snapshot.boot_id if snapshot else boot_id
-    if agent.ended_well and (kept == agent.boot_id or not task.has_sandbox):
-        if snapshot is not None and not snapshot.succeeded:
-            return Fail(f"it ended with exit code 0 but {snapshot.reason}")
-        return Judge()
-    ending = RESTARTED if agent.ended_well else describe_ending(agent)
-    if _may_have_run(task, agent) or (agent.ended_well and not task.repo and not task.idempotent):
-        return LeaveUnknown(f"it may have run: {agent.reason if agent.state is RunState.LOST else ending}")
-    return Fail(ending)
+    return agent.ended_by == "exit" and find_signal(agent) is not None
 
 
 def find_unpushed(runs: Sequence[RunRow]) -> str | None:
@@ -196,7 +135,7 @@ def describe_ending(run: RunRow) -> str:
 def _describe_exit(run: RunRow) -> str:
     said = f"; last output: {run.reason}" if run.reason else ""
     match run.ended_by:
-        case "exit" if number := _find_signal(run):
+        case "exit" if number := find_signal(run):
             return f"the command was killed by {_name_signal(number)}{said}"
         case "exit":
             return f"exit code {run.exit_status}{said}"

@@ -33,26 +33,6 @@ def task_key(convoy: str, task_id: str) -> str:
     return f"{convoy}/{task_id}"
 
 
-def attempt_run_id(task: str, attempt: int, kind: str) -> str:
-    """Name a run of an attempt; read from the right it is unambiguous though task ids may hold dots."""
-    return f"{task}.{attempt}.{kind}"
-
-
-def repo_run_id(repo: str, number: int, kind: str) -> str:
-    """Name a run on a repository; no convoy can be called `_repos`, so the two kinds never meet."""
-    return f"_repos/{repo}.{number}.{kind}"
-
-
-def gate_run_id(repo: str, tree: str, gate: str, suffix: str = "") -> str:
-    """Name a run that verifies a tree, or what all of them begin with; the same tree and gate have the same name."""
-    return f"_gates/{repo}/{tree[:20]}-{gate[:12]}.{suffix}"
-
-
-def convoy_run_id(convoy: str, kind: str, number: int) -> str:
-    """Name a run for a convoy as a whole; no task's id begins with an underscore."""
-    return f"{convoy}/_{kind}.{number}"
-
-
 def find_nearest(word: str, options: Iterable[str]) -> str | None:
     """Find the option a person probably meant."""
     return next(iter(difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)), None)

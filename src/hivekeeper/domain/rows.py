@@ -47,7 +47,7 @@ class RepoRow:
     problem: str | None = None
     publishing: str | None = None
     published: str | None = None
-    publications: int = 0
+    published_seq: int = 0
     publish_problem: str | None = None
     publish_retry_at: str | None = None
     publish_failed_at: str | None = None
@@ -342,11 +342,19 @@ class MergeRow:
     resolved: str | None = None
     held: str | None = None
     approved: int = 0
+    conflict_ours: str | None = None
+    conflict_tree: str | None = None
+    conflict_paths: str = "[]"
 
     @property
     def key(self) -> str:
         """Name the entry."""
         return f"{self.task}.{self.attempt}"
+
+    @property
+    def conflicts(self) -> tuple[str, ...]:
+        """The paths of the conflict that is being settled."""
+        return tuple(json.loads(self.conflict_paths))
 
 
 @table(
@@ -361,12 +369,13 @@ class MergeRow:
         # Only open runs: the index stays small however long the history, and an ended run leaves it.
         f"run_open ON run (state) WHERE {is_in(OPEN_RUNS)}",
         "run_by_attempt ON run (task, attempt)",
+        "run_of_owner ON run (owner_kind, owner, round, kind, number)",
         "run_unread ON run (id) WHERE runner IS NOT NULL AND outcome IS NULL",
         "run_paid ON run (ended_at) WHERE runner IS NOT NULL",
     ),
 )
 class RunRow:
-    """A run."""
+    """A run: the `number`th of its kind in this round of its owner, in a try; `slot` is the check-out it works in."""
 
     id: str
     kind: str
@@ -403,6 +412,12 @@ class RunRow:
     retry_at: str | None = None
     reported_at: str | None = None
     reported_seq: int = 0
+    owner_kind: str = ""
+    owner: str = ""
+    round: int = 0
+    number: int = 1
+    try_number: int = 1
+    slot: int | None = None
 
     @property
     def is_open(self) -> bool:

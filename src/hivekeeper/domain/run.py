@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never
 
 from hivekeeper.domain.events import encode_json
 from hivekeeper.domain.states import RunState
@@ -12,27 +12,38 @@ PERSON, MESSAGE, BUDGET, LIMIT, DOWN = "person", "message", "budget", "limit", "
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunSpec:
     """Exactly what is to be run; argv is never a shell's text unless argv says so.
 
     `mounts` is what a worker's run may touch; `inherit` in it names what it is given of the keeper's environment, and
-    `outside` is how many words of argv are a command of ours: it starts the rest, and only that runs in the sandbox.
-    `runner` is the agent program it starts, and `session` its conversation, where that is known beforehand.
+    `outside` is how many words of argv are a command of ours, which starts the rest of them in the sandbox. `runner`
+    is the agent program it starts, and `session` its conversation, where that is known beforehand.
     """
+
+    argv: tuple[str, ...]
+    directory: str
+    environment: dict[str, str]
+    limits: dict[str, Any]
+    mounts: dict[str, list[str]] | None = None
+    runner: str | None = None
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A run's spec under its name, as it is handed to whoever starts it."""
 
     run: str
     kind: str
     argv: tuple[str, ...]
     directory: str
     environment: dict[str, str]
-    limits: dict[str, float | int | None]
+    limits: dict[str, Any]
     mounts: dict[str, list[str]] | None = None
-    runner: str | None = None
-    session: str | None = None
 
     @property
     def outside(self) -> int:
-        """How many words of argv run outside the sandbox."""
+        """How many words of argv are not in the sandbox."""
         return int(*(self.mounts or {}).get("outside", ()))
 
     @property

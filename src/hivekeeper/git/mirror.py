@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
+from hivekeeper.domain.landed import LandedChange
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT, REPLACED
 
@@ -67,16 +68,6 @@ class LandedCommit:
 
     commit: str
     parent: str
-
-
-@dataclass(frozen=True, slots=True)
-class LandedChange:
-    """What a task of a hive left on a branch: its commit, the change that landed in it, and what it says first."""
-
-    commit: str
-    task: str
-    change: str
-    subject: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,23 @@ has FAILED and is tried again when it is handed in again.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import assert_never
+from dataclasses import dataclass
 
 from hivekeeper.commands import convoys as commands
 from hivekeeper.commands.runs import intend_run
-from hivekeeper.commands.work import make_environment, make_mounts
 from hivekeeper.domain import convoy as c
 from hivekeeper.domain import events as e
-from hivekeeper.domain.names import convoy_run_id
-from hivekeeper.domain.plan import Limits
+from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.owners import own_convoy
 from hivekeeper.domain.rows import ConvoyRow, RepoRow, RunRow
-from hivekeeper.domain.run import Order
+from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import make_shell_argv
+from hivekeeper.domain.sequences import ACCEPT
 from hivekeeper.domain.states import ConvoyState
+from hivekeeper.domain.steps import Action, Done, Facts, Failed, Start, Wait, decide
 from hivekeeper.git import orders
 from hivekeeper.loops import Counts, Loop, Wakes
+from hivekeeper.specs.sandboxed import limit_ours, limit_theirs, make_environment, make_mounts
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
@@ -30,7 +31,9 @@ ACCEPT_WALL_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class _Case:
+    """A convoy whose tasks are complete, its repositories and the runs since it was opened."""
+
     convoy: ConvoyRow
     repos: Sequence[RepoRow]
     runs: Sequence[RunRow]
@@ -41,53 +44,59 @@ class Acceptor(Loop):
 
     name = "acceptor"
     order = 90
-    wakes = Wakes((e.TaskCompleted, e.ConvoyExtended), ends_of=("trees", "accept", "sweep"))
+    wakes = Wakes((e.TaskCompleted, e.ConvoyExtended), ends_of=ACCEPT.kinds)
     interval_s = 30.0
 
     def run_once(self) -> Counts:
         """Take every convoy that waits for it one step further."""
         with self._ledger.read() as connection:
             found = [convoy for convoy in queries.list_convoys(connection) if _is_due(connection, convoy)]
-            facts = [_gather(connection, convoy) for convoy in found]
-        steps = [(fact, c.decide_acceptance(fact.runs, boot_id=self._boot_id)) for fact in facts]
-        todo = [(fact, step) for fact, step in steps if not isinstance(step, c.Wait)]
+            cases = [_gather(connection, convoy) for convoy in found]
+        steps = [(case, decide(ACCEPT, case.runs, Facts(self._boot_id))) for case in cases]
+        todo = [(case, action) for case, action in steps if not isinstance(action, Wait)]
         if todo:
             with self._ledger.write(self._authority) as tx:
-                for fact, step in todo:
-                    if _is_due(tx.connection, fact.convoy):  # a person may have added a task since
-                        self._record(tx, fact, step)
+                for case, action in todo:
+                    if _is_due(tx.connection, case.convoy):  # a person may have added a task since
+                        self._record(tx, case, action)
         return {"moved": len(todo)} if todo else {}
 
-    def _record(self, tx: Transaction, fact: _Facts, step: c.Acceptance) -> None:
-        match step:
-            case c.Intend(kind):
-                self._intend(tx, fact, kind)
-            case c.Accept(at):
-                commands.settle_convoy(tx, fact.convoy.name, c.Outcome.COMPLETE, at=at)
-            case c.Refuse(why, at):
-                commands.settle_convoy(tx, fact.convoy.name, c.Outcome.FAILED, at=at, why=why)
-            case c.Wait():
-                pass
+    def _record(self, tx: Transaction, case: _Case, action: Action) -> None:
+        match action:
+            case Start() as start:
+                spec = self._specify(case, start.kind)
+                intend_run(tx, own_convoy(case.convoy), start, spec, boot_id=self._boot_id)
+            case Done():
+                accept = [run for run in case.runs if run.kind == "accept"][-1]
+                self._settle(tx, case, accept, "it was not accepted")
+            case Failed(run):
+                self._settle(tx, case, run, "its acceptance could not be tried")
             case _:
-                assert_never(step)
+                pass
 
-    def _intend(self, tx: Transaction, fact: _Facts, kind: str) -> None:
-        name, root = fact.convoy.name, str(self._places.root)
-        directory = self._places.gate(f"{name}/_accept", 1)
-        limits: dict[str, float | int | None] = {"wall_s": ACCEPT_WALL_S, "grace_s": 5.0}
-        run = convoy_run_id(name, kind, tx.head.seq + 1)
+    def _settle(self, tx: Transaction, case: _Case, run: RunRow, words: str) -> None:
+        """Say what a convoy has come to, by the run that decides it: only its own command accepts it."""
+        name, at = case.convoy.name, run.ended_at or run.intended_at
+        if run.kind == "accept" and run.succeeded:
+            commands.settle_convoy(tx, name, c.Outcome.COMPLETE, at=at)
+        else:
+            commands.settle_convoy(tx, name, c.Outcome.FAILED, at=at, why=f"{words}: {describe_ending(run)}")
+
+    def _specify(self, case: _Case, kind: str) -> RunSpec:
+        places, root, ours = self._places, str(self._places.root), limit_ours(ACCEPT_WALL_S)
+        directory = places.gate(f"{case.convoy.name}/_accept", 1)
         match kind:
             case "accept":
-                argv, environment = make_shell_argv(str(fact.convoy.accept)), make_environment(self._places, directory)
-                limits, mounts = {**asdict(Limits()), **limits}, make_mounts(self._places, directory)
-                order = Order(run, kind, argv, str(directory / "work"), environment, limits, mounts)
+                commits = " ".join(f"{repo.name}={repo.integration}" for repo in case.repos)
+                environment = make_environment(places, directory, HIVE_COMMITS=commits)
+                mounts, limits = make_mounts(places, directory), limit_theirs(ACCEPT_WALL_S)
+                argv = make_shell_argv(str(case.convoy.accept))
+                return RunSpec(argv, str(directory / "work"), environment, limits, mounts)
             case "trees":
-                trees = [(self._places.mirror(repo.name), str(repo.integration), repo.name) for repo in fact.repos]
-                argv = orders.check_out_trees(directory, trees)
-                order = Order(run, kind, argv, root, dict(orders.NO_FSYNC_ENV), limits)
+                trees = [(places.mirror(repo.name), str(repo.integration), repo.name) for repo in case.repos]
+                return RunSpec(orders.check_out_trees(directory, trees), root, dict(orders.NO_FSYNC_ENV), ours)
             case _:
-                order = Order(run, kind, orders.remove_directory(directory), root, {}, limits)
-        intend_run(tx, order, boot_id=self._boot_id)
+                return RunSpec(orders.remove_directory(directory), root, {}, ours)
 
 
 def _is_due(connection: Connection, convoy: ConvoyRow) -> bool:
@@ -97,8 +106,7 @@ def _is_due(connection: Connection, convoy: ConvoyRow) -> bool:
     return c.decide_outcome(counts, queries.count_startable(connection, convoy.name)) is c.Outcome.COMPLETE
 
 
-def _gather(connection: Connection, convoy: ConvoyRow) -> _Facts:
+def _gather(connection: Connection, convoy: ConvoyRow) -> _Case:
     used = {task.repo for task in queries.list_tasks_of_convoy(connection, convoy.name)}
     repos = [repo for repo in queries.list_repos(connection) if repo.name in used]
-    runs = [run for run in queries.list_runs_of_convoy(connection, convoy.name) if run.intended_seq > convoy.opened_seq]
-    return _Facts(convoy, repos, runs)
+    return _Case(convoy, repos, queries.list_runs_of(connection, own_convoy(convoy)))

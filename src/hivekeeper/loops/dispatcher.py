@@ -5,73 +5,81 @@ Rules:
 2. Dispatch and the first run's intent are one commit, before anything starts.
 3. Evidence decides. On a repository: the agent ended well *and* the tree changed, only where it may; then the change
    goes to the merge queue. Without one: the agent ended well and all it promised was collected from its sandbox.
-4. What a worker made is kept now and then, and before its attempt is judged, whatever the agent's end was. A worker
+4. What a worker made is saved now and then, and before its attempt is judged, whatever the agent's end was. A worker
    that was cut off has a successor that goes on from there.
-5. A usage limit is no end: what was made is kept, the attempt parked, and its session resumed in the same sandbox when
-   nothing holds it up any more; or another runner that may take the prompt goes on. Nothing begins over its budget.
+5. A usage limit is no end: what was made is saved, the attempt parked, and its session resumed in the same sandbox when
+   nothing holds it any more; or another runner that may take the prompt goes on. Nothing begins over its budget.
 6. A cancelled task's runs are ended first; only then is it CANCELLED.
+
+A pass reads from top to bottom: load attempts, runs and holds; decide for each attempt (`domain/steps.py`); choose who
+takes the workers that are free; write all of it down at once.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import attempts as commands
-from hivekeeper.commands.dialogue import Sessions, find_feedback, lack_runner, needs_prompt
-from hivekeeper.commands.runs import request_kill
+from hivekeeper.commands.runs import intend_run, request_kill
 from hivekeeper.commands.sessions import Budgets, park_attempt, place_hold, resume_attempt
-from hivekeeper.commands.work import Work, intend_step
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
-from hivekeeper.domain import session as sessions
+from hivekeeper.domain import steps
+from hivekeeper.domain.admission import Go, Held, may_start, need_of
 from hivekeeper.domain.hive_rows import HoldRow
-from hivekeeper.domain.merge import REWORK
-from hivekeeper.domain.names import attempt_run_id
-from hivekeeper.domain.plan import find_stray
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.runner import make_shell_argv
+from hivekeeper.domain.run import RunSpec, Unclaimed
+from hivekeeper.domain.sequences import WORK
+from hivekeeper.domain.session import GoOn, Hold, StartSession, choose_session, decide_next_session
 from hivekeeper.domain.states import AttemptState, TaskState
+from hivekeeper.domain.steps import Cancelled, Stop
 from hivekeeper.domain.waits import has_passed
-from hivekeeper.git import orders
-from hivekeeper.git.mirror import EMPTY_TREE, Mirror, list_refs
-from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.settings import Settings
+from hivekeeper.loops import Counts, Loop, Wakes
+from hivekeeper.specs.attempt import Work, specify_agent, specify_step
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
+from hivekeeper.working.evidence import Proven, choose_start, look_at_work
+from hivekeeper.working.telling import list_told, tell
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
-    """The attempt made something: a commit to merge, or its task's output."""
+class Begin:
+    """A run of the attempt starts."""
 
-    commit: str | None = None
-    output: str | None = None
+    start: steps.Start
+    spec: RunSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Unproven:
-    """The agent said it is done, and it is not."""
+class PlaceHold:
+    """Something has to wait first."""
 
+    hold: Hold
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
-    """A cancelled task's attempt has nothing running any more."""
+class Park:
+    """Nothing can go on now: the worker is free for others."""
+
+    why: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndRuns:
-    """A cancelled task's attempt still has runs."""
-
-    runs: tuple[RunRow, ...]
-
-
-Action = a.Intend | a.Fail | a.LeaveUnknown | Proven | Cancel | EndRuns | sessions.Hold | sessions.Park
-Decision = tuple[Work, Action]
+Move = Begin | PlaceHold | Park | Stop | Cancelled | Proven | a.Fail | a.LeaveUnknown
+_WOKEN_BY = (
+    e.TaskAdded,
+    e.TaskRetryRequested,
+    e.TaskCancelRequested,
+    e.TaskCompleted,
+    e.AttemptFailed,
+    e.AttemptParked,
+    e.RepoFetched,
+    e.RunReported,
+    e.HoldLifted,
+)
 
 
 class Dispatcher(Loop):
@@ -79,86 +87,188 @@ class Dispatcher(Loop):
 
     name = "dispatcher"
     order = 50
-    wakes = Wakes(
-        (
-            e.TaskAdded,
-            e.TaskRetryRequested,
-            e.TaskCancelRequested,
-            e.TaskCompleted,
-            e.AttemptFailed,
-            e.AttemptParked,
-            e.RepoFetched,
-            e.RunReported,
-            e.HoldLifted,
-        ),
-        ends_of=("sandbox", "setup", "stash", "agent", "snapshot", "backup", "save"),
-    )
+    wakes = Wakes(_WOKEN_BY, ends_of=(*WORK.kinds, "save"))
     saves_work = True
     interval_s = 5.0
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-        runners = parts.settings.runners
-        self._sessions = Sessions(self._places, self._clock, self._boot_id, runners, parts.find_problem)
-
     def run_once(self) -> Counts:
-        """Judge what has ended, keep what is being made, then fill the free workers."""
+        """Judge what has ended, save what is being made, then fill the free workers."""
+        leaving = self._parts.leaving
         with self._ledger.read() as connection:
-            now = self._clock.now()
-            working = queries.list_open_attempts(connection, AttemptState.WORKING)
-            runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
             repos = {repo.name: repo for repo in queries.list_repos(connection)}
-            decisions = list(self._decide(connection, working, runs, repos))
-            if self._parts.leaving.is_closing:
-                decisions = [(work, action) for work, action in decisions if _is_keeping(action)]
-            leaving = sum(not isinstance(action, a.Intend | EndRuns | sessions.Hold) for _, action in decisions)
-            is_leaving = self._parts.leaving.since or self._parts.leaving.is_closing
-            free = 0 if is_leaving else max(0, self._settings.workers - len(working) + leaving)
-            resumed, ready, holds = self._choose(connection, free, now)
-            starts = {
-                task.key: self._choose_start(connection, task, repos[task.repo])
-                for task in ready
-                if task.attempts and task.repo and task.branch is None
-            }
-            decisions = [
-                (
-                    self._sessions.tell(connection, work)
-                    if isinstance(action, a.Intend) and action.kind == "agent"
-                    else work,
-                    action,
-                )
-                for work, action in decisions
-            ]
-        if not decisions and not ready and not resumed and not holds:
+            holds = queries.list_holds(connection)
+            runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
+            working = queries.list_open_attempts(connection, AttemptState.WORKING)
+            moves: list[tuple[AttemptRow, Work, Move]] = []
+            for attempt, task in working:
+                of_attempt = runs.get((task.key, attempt.number), [])
+                work = self._gather(task, attempt.number, attempt.start, repos, of_attempt)
+                move = self._decide(connection, work, holds)
+                if move is not None and (not leaving.is_closing or _is_saving(move)):
+                    moves.append((attempt, work, move))
+            freed = sum(not isinstance(move, Begin | Stop | PlaceHold) for _, _, move in moves)
+            is_leaving = leaving.since or leaving.is_closing
+            free = 0 if is_leaving else max(0, self._settings.workers - len(working) + freed)
+            resumed, ready, exhausted = self._choose(connection, free)
+            begun: list[tuple[Work, Move | None]] = []
+            for task in ready:
+                start = choose_start(self._places, connection, task, repos.get(task.repo or ""))
+                work = self._gather(task, task.attempts + 1, start, repos, [])
+                begun.append((work, self._decide(connection, work, holds)))
+        if not moves and not begun and not resumed and not exhausted:
             return {}
         with self._ledger.write(self._authority) as tx:
-            for work, action in decisions:
-                self._settle(tx, work, action)
-            for hold, why in holds:
-                place_hold(tx, hold, why=why)
+            for attempt, work, move in moves:
+                self._settle(tx, attempt, work, move)
+            for over_budget in exhausted:
+                place_hold(tx, over_budget.hold, why=over_budget.why)
             for parked in resumed:
                 resume_attempt(tx, parked)
-            for task in ready:
-                attempt = commands.dispatch_task(tx, task, start=starts.get(task.key))
-                work = _gather(task, attempt, [], repos, self._settings)
-                if task.has_sandbox:  # the others are given their prompt by the next pass, with everything else
-                    intend_step(tx, self._places, work, a.Intend("sandbox", 1), boot_id=self._boot_id)
-                elif work.argv and not needs_prompt(task):
-                    told = self._sessions.tell(tx.connection, work)
-                    intend_step(tx, self._places, told, a.Intend("agent", 1), boot_id=self._boot_id)
-        return {"judged": len(decisions), "dispatched": len(ready), "resumed": len(resumed), "held": len(holds)}
+            for work, first in begun:
+                commands.dispatch_task(tx, work.task, start=work.start)
+                if isinstance(first, Begin):  # whatever else follows is decided by the next pass
+                    intend_run(tx, work.owner, first.start, first.spec, boot_id=self._boot_id)
+        return {"judged": len(moves), "dispatched": len(begun), "resumed": len(resumed), "held": len(exhausted)}
 
-    def _choose(
-        self, connection: Connection, free: int, now: str
-    ) -> tuple[list[AttemptRow], list[TaskRow], list[tuple[sessions.Hold, str]]]:
+    def _gather(
+        self, task: TaskRow, number: int, start: str | None, repos: dict[str, RepoRow], runs: Sequence[RunRow]
+    ) -> Work:
+        repo = repos[task.repo] if task.repo else None
+        if repo is not None and not self._settings.queue and repo.backup is None:
+            repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
+        known = (self._settings.runners[name] for name in task.runners if name in self._settings.runners)
+        ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
+        return Work(task, number, start, repo, runs, ignore)
+
+    # --- what follows for one attempt -------------------------------------------------------------------------------
+
+    def _decide(self, connection: Connection, work: Work, holds: Sequence[HoldRow]) -> Move | None:
+        """Decide what comes next for an attempt; None while there is nothing to do but wait."""
+        task, admission = work.task, self._admit(work, holds)
+        going_on = self._find_next_session(connection, work)
+        is_cancelling = task.state is TaskState.CANCELLING
+        facts = steps.Facts(self._boot_id, admission, is_cancelling=is_cancelling, repeats=going_on is not None)
+        action = steps.decide(work.sequence, work.runs, facts)
+        if action == steps.Start("sandbox", 2, 2) and self._has_begun(work):
+            action = steps.Start("agent")
+        match action:
+            case steps.Wait():
+                return self._save_if_due(work)
+            case steps.Park() | steps.Start("agent") if going_on is not None and (saving := self._save_first(work)):
+                return saving if isinstance(saving, Begin) else None
+            case steps.Start() | steps.Park() if self._lacks_runner(work):
+                return _lack_runner(task)
+            case steps.Park(held):
+                return Park(held.why)
+            case steps.Start("agent") as start:
+                return self._begin_agent(connection, work, start, going_on, admission)
+            case steps.Start() as start:
+                return Begin(start, specify_step(self._places, work, start))
+            case steps.Failed() as failed:
+                return a.describe_failure(failed)
+            case steps.Done():
+                return self._judge(work)
+            case steps.Stop() | steps.Cancelled():
+                return action
+            case steps.Later():
+                return None
+            case _:
+                assert_never(action)
+
+    def _admit(self, work: Work, holds: Sequence[HoldRow]) -> Go | Held:
+        """Tell whether an agent may start now; a command needs nobody's leave."""
+        if not work.needs_prompt:
+            return Go()
+        need = need_of(work.task, self._settings.runners)
+        return may_start(need, holds, self._clock.now(), str(work.agent.runner) if work.agent else "")
+
+    def _lacks_runner(self, work: Work) -> bool:
+        return work.needs_prompt and not self._settings.runners.keys() & {*work.task.runners}
+
+    def _find_next_session(self, connection: Connection, work: Work) -> GoOn | None:
+        """Find whether another session follows the last; not once the attempt is being put in order."""
+        agent = work.agent
+        if agent is None or not agent.runner or agent.is_open or agent.is_unread or work.count("snapshot"):
+            return None
+        if work.task.state is TaskState.CANCELLING:
+            return None
+        told = list_told(connection, work.task.key, work.number)
+        return decide_next_session(work.task, work.agents, told, self._boot_id)
+
+    def _begin_agent(
+        self, connection: Connection, work: Work, start: steps.Start, going_on: GoOn | None, admission: Go | Held
+    ) -> Move:
+        """Start a command, or a session of a runner; one whose program is missing waits for a person."""
+        name = admission.runner if isinstance(admission, Go) else None
+        if name is None:
+            return Begin(start, specify_agent(self._places, work, start, tell(self._places, connection, work, None)))
+        runner, last = self._settings.runners[name], work.agent
+        if problem := self._parts.find_problem(runner):
+            return PlaceHold(Hold("runner", name, "missing", None, 1), problem)
+        session = StartSession(name)
+        if last is not None and going_on is not None:
+            session = choose_session(going_on, last, name, can_resume=runner.can_resume)
+        told = tell(self._places, connection, work, session)
+        return Begin(start, specify_agent(self._places, work, start, told, session, runner))
+
+    def _has_begun(self, work: Work) -> bool:
+        """Tell whether an agent the ledger does not know of was here: what it left is not to be made anew, but adopted.
+
+        That is so when an older ledger was put back.
+        """
+        return not isinstance(self._runs.look(work.owner.name_run(steps.Start("agent"))), Unclaimed)
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    def _save_if_due(self, work: Work) -> Begin | None:
+        """Save what a working agent has made so far: now and then, and once more before the keeper leaves."""
+        since = a.find_unsaved_since(work.runs) if work.task.repo is not None else None
+        if since is None:
+            return None
+        now_s, leaving_since = to_seconds(self._clock.now()), self._parts.leaving.since
+        if leaving_since:
+            is_due = since <= leaving_since
+        else:
+            is_due = has_passed(now_s, to_seconds(since), self._settings.snapshot_every_s)
+        return self._save(work) if is_due else None
+
+    def _save_first(self, work: Work) -> Begin | steps.Wait | None:
+        """Save what a session has made before anything follows; None once that is done, or could not be."""
+        saves, agent = [run for run in work.runs if run.kind == "save"], work.agent
+        assert agent is not None
+        if work.task.repo is None or (saves and not saves[-1].is_open and saves[-1].intended_seq > agent.reported_seq):
+            return None
+        return steps.Wait() if saves and saves[-1].is_open else self._save(work)
+
+    def _save(self, work: Work) -> Begin:
+        start = steps.Start("save", work.count("save") + 1)
+        return Begin(start, specify_step(self._places, work, start))
+
+    # --- evidence ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, work: Work) -> Move:
+        """Believe the repository and the disk, not the exit code."""
+        verdict = a.judge_attempt(work.task, work.runs, self._boot_id)
+        if not isinstance(verdict, a.Judge):
+            return verdict
+        if not self._settings.queue and (unpushed := a.find_unpushed(work.runs)):
+            return a.Fail(f"its branch could not be pushed to {work.repo and work.repo.backup}: {unpushed}")
+        if work.repo is None:
+            return Proven(output=work.task.output)  # collected, whole and synced, or it would not be judged
+        return look_at_work(self._places, work, work.repo)
+
+    # --- filling free workers ---------------------------------------------------------------------------------------
+
+    def _choose(self, connection: Connection, free: int) -> tuple[list[AttemptRow], list[TaskRow], list[PlaceHold]]:
         """Choose who has the free workers: first those that were parked, then new ones; and what is over its budget."""
+        now = self._clock.now()
         budgets = Budgets(connection, self._settings.day, now=now)
-        holds: dict[tuple[str, str], tuple[sessions.Hold, str]] = {}
+        holds: dict[tuple[str, str], PlaceHold] = {}
 
         def is_affordable(task: TaskRow) -> bool:
             reached = budgets.find_exhausted(task) if task.runners and task.state is not TaskState.CANCELLING else None
             if reached:
-                holds[reached[0].scope, reached[0].name] = reached
+                holds[reached[0].scope, reached[0].name] = PlaceHold(*reached)
             return reached is None
 
         # A cancelled one takes no worker: it is only put in order.
@@ -169,142 +279,24 @@ class Dispatcher(Loop):
             if (free > 0 or task.state is TaskState.CANCELLING) and is_affordable(task)
         ]
         free -= len(resumed)
-        ready = (
-            [task for task in queries.list_ready_tasks(connection, free, now=now) if is_affordable(task)]
-            if free > 0
-            else []
-        )
+        found = queries.list_ready_tasks(connection, free, now=now) if free > 0 else []
+        ready = [task for task in found if is_affordable(task)]
         if not self._parts.leaving.since and not self._parts.leaving.is_closing:  # these wait for no worker
             known = {task.key for task in ready}
             ready += [task for task in queries.list_ready_branches(connection) if task.key not in known]
         return resumed, ready, list(holds.values())
 
-    def _decide(
-        self,
-        connection: Connection,
-        working: Sequence[tuple[AttemptRow, TaskRow]],
-        runs: dict[tuple[str, int], list[RunRow]],
-        repos: dict[str, RepoRow],
-    ) -> Iterator[Decision]:
-        holds = queries.list_holds(connection) if any(task.runners for _, task in working) else []
-        for attempt, task in working:
-            of_attempt = runs.get((attempt.task, attempt.number), [])
-            work = _gather(task, attempt, of_attempt, repos, self._settings)
-            action: Action | None
-            if (
-                work.agent is not None
-                and work.agent.runner
-                and not work.agent.is_open
-                and not _is_over(task, of_attempt)
-            ):
-                work, action = self._follow(connection, work, of_attempt, holds)
-            else:
-                work, action = self._decide_one(work, of_attempt, holds)
-            if action is not None:
-                yield work, action
+    # --- writing it down --------------------------------------------------------------------------------------------
 
-    def _follow(
-        self, connection: Connection, work: Work, runs: Sequence[RunRow], holds: Sequence[HoldRow]
-    ) -> tuple[Work, Action | None]:
-        """Decide what follows from how an agent program's session ended, if more than its attempt's end."""
-        followed = self._sessions.follow(connection, work, runs, holds)
-        return self._decide_one(work, runs, holds) if followed is None else followed
-
-    def _decide_one(self, work: Work, runs: Sequence[RunRow], holds: Sequence[HoldRow]) -> tuple[Work, Action | None]:
-        task, attempt = work.task, work.attempt
-        kinds = a.list_kinds(task, work.repo, attempt.start)
-        step = a.decide_step(task, runs, kinds, boot_id=self._boot_id)
-        if step == a.Intend("sandbox", 2) and self._has_begun(task, attempt):
-            step = a.Intend("agent", 1)
-        if task.state is TaskState.CANCELLING:
-            return work, _cancel(step, runs)
-        match step:
-            case a.WaitForRun():
-                return work, self._decide_save(task, runs)
-            case a.Judge() if not self._settings.queue and (unpushed := a.find_unpushed(runs)):
-                return work, a.Fail(f"its branch could not be pushed to {work.repo and work.repo.backup}: {unpushed}")
-            case a.Judge():
-                evidence = self._look_at_work(work)
-                return work, a.Fail(evidence.why) if isinstance(evidence, Unproven) else evidence
-            case a.Intend("agent") if not work.argv:
-                return self._sessions.begin(work, step, holds)
-            case a.Intend() if not work.argv and not self._settings.runners.keys() & set(task.runners):
-                return work, lack_runner(task)
-            case _:
-                return work, step
-
-    def _decide_save(self, task: TaskRow, runs: Sequence[RunRow]) -> a.Intend | None:
-        """Decide whether to keep what a working agent has made so far: now and then, and once more before we leave."""
-        since = a.find_unsaved_since(runs) if task.repo is not None else None
-        if since is None:
-            return None
-        now_s, leaving, every_s = (
-            to_seconds(self._clock.now()),
-            self._parts.leaving.since,
-            self._settings.snapshot_every_s,
-        )
-        is_due = since <= leaving if leaving else has_passed(now_s, to_seconds(since), every_s)
-        return a.Intend("save", sum(run.kind == "save" for run in runs) + 1) if is_due else None
-
-    def _has_begun(self, task: TaskRow, attempt: AttemptRow) -> bool:
-        """Tell whether an agent the ledger does not know of was here: what it left is not to be made anew, but adopted.
-
-        That is so when an older ledger was put back.
-        """
-        return (self._places.runs / attempt_run_id(task.key, attempt.number, "agent") / "claim").exists()
-
-    def _choose_start(self, connection: Connection, task: TaskRow, repo: RepoRow) -> str | None:
-        """Choose what an attempt goes on from: what its predecessor left at its end, or else when it was last saved."""
-        attempts = queries.list_attempts_of_task(connection, task.key)
-        runs = queries.list_runs_of_attempt(connection, task.key, task.attempts)
-        mirror = Mirror(self._places.mirror(repo.name))
-        left = mirror.find_commit(orders.attempt_ref(task.key, task.attempts))
-        saved = list(list_refs(mirror.path, orders.save_ref(task.key, task.attempts)).values()) if left is None else []
-        kept = left or (saved[-1] if saved else None)
-        body = find_feedback(connection, task, task.attempts + 1)
-        if body and attempts:
-            return attempts[-1].commit_id if body["mode"] == REWORK else None
-        if kept and mirror.find_merge_base(kept, orders.integration_ref(repo.branch)) is None:
-            kept = None  # its git directory was gone: what is not there may be deleted, or never have been looked at
-        return a.decide_start(attempts[-1] if attempts else None, runs, kept)
-
-    def _look_at_work(self, work: Work) -> Proven | Unproven:
-        """Believe the repository and the disk, not the exit code."""
-        task, attempt, repo = work.task, work.attempt, work.repo
-        if repo is None:
-            return Proven(output=task.output)  # collected, whole and synced, or the attempt would not be judged
-        mirror = Mirror(self._places.mirror(repo.name))
-        commit = mirror.find_commit(orders.attempt_ref(task.key, attempt.number))
-        if commit is None:
-            return Unproven("what it left was not kept in the mirror")
-        if task.remakes:  # it has landed before, wherever the branch is now
-            return Proven(commit=commit)
-        base = mirror.find_merge_base(commit, orders.integration_ref(repo.branch))
-        if base is None:
-            return Unproven("what it made shares no history with the integration branch")
-        if mirror.get_tree(commit) in {mirror.get_tree(base), mirror.get_tree(attempt.start or base)}:
-            return Unproven("it ended with exit code 0 but changed nothing")
-        if not mirror.list_changed(EMPTY_TREE, commit):
-            return Unproven("it ended with exit code 0 but left nothing")
-        if stray := find_stray(mirror.list_changed(base, commit), task.get_details().get("paths", ())):
-            return Unproven(f"it changed {stray}, outside its allowed `paths`")
-        return Proven(commit=commit)
-
-    def _settle(self, tx: Transaction, work: Work, action: Action) -> None:
-        task, attempt = work.task, work.attempt
-        ended_at = (work.agent and work.agent.ended_at) or tx.now
-        match action:
-            case a.Intend():
-                intend_step(tx, self._places, work, action, boot_id=self._boot_id)
-            case sessions.Hold():
-                words = work.agent.words if work.agent else ""
-                place_hold(
-                    tx,
-                    action,
-                    why=action.why or words or action.cause,
-                    retry_at=work.agent.retry_at if work.agent else None,
-                )
-            case sessions.Park(why):
+    def _settle(self, tx: Transaction, attempt: AttemptRow, work: Work, move: Move) -> None:
+        task, agent = work.task, work.agent
+        ended_at = (agent and agent.ended_at) or tx.now
+        match move:
+            case Begin(start, spec):
+                intend_run(tx, work.owner, start, spec, boot_id=self._boot_id)
+            case PlaceHold(hold, why):
+                place_hold(tx, hold, why=why)
+            case Park(why):
                 park_attempt(tx, attempt, why=why)
             case a.Fail(why):
                 commands.fail_attempt(tx, task, attempt, why=why, at=ended_at)
@@ -315,44 +307,21 @@ class Dispatcher(Loop):
                     commands.submit_attempt(tx, task, attempt, commit, at=ended_at)
                 else:
                     commands.complete_task(tx, task, attempt.number, at=ended_at, commit=commit, output=output)
-            case Cancel():
+            case Cancelled():
                 commands.cancel_attempt(tx, task, attempt)
-            case EndRuns(to_end):
-                for run in to_end:
+            case Stop(to_stop):
+                for run in to_stop:
                     request_kill(tx, run, task.reason)
             case _:
-                assert_never(action)
+                assert_never(move)
 
 
-def _gather(
-    task: TaskRow, attempt: AttemptRow, runs: Sequence[RunRow], repos: dict[str, RepoRow], settings: Settings
-) -> Work:
-    agent = next((run for run in reversed(runs) if run.kind == "agent"), None)
-    argv = make_shell_argv(task.command or ":") if task.command or task.branch else ()
-    repo = repos[task.repo] if task.repo else None
-    if repo is not None and not settings.queue and repo.backup is None:
-        repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
-    known = (settings.runners[name] for name in task.runners if name in settings.runners)
-    ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
-    return Work(task, attempt, repo, argv, agent=agent, ignore=ignore)
+def _is_saving(move: Move) -> bool:
+    """Tell whether something ends or saves what is there, and starts nobody."""
+    return not isinstance(move, Begin) or move.start.kind in ("snapshot", "backup", "save")
 
 
-def _is_keeping(action: Action) -> bool:
-    """Tell whether something ends or keeps what is there, and starts nobody."""
-    return not isinstance(action, a.Intend) or action.kind in ("snapshot", "backup", "save")
-
-
-def _is_over(task: TaskRow, runs: Sequence[RunRow]) -> bool:
-    """Tell whether no session can follow: the attempt is being put in order, or what it made is being kept."""
-    return task.state is TaskState.CANCELLING or any(run.kind == "snapshot" for run in runs)
-
-
-def _cancel(step: a.Step, runs: Sequence[RunRow]) -> a.Intend | Cancel | EndRuns | None:
-    """Decide how a cancelled task's attempt ends: what runs is ended, what it made is kept."""
-    ours = [run for run in runs if run.is_open and run.kind not in ("snapshot", "backup")]
-    to_end = tuple(run for run in ours if run.kill_requested_at is None)
-    if to_end:
-        return EndRuns(to_end)
-    if isinstance(step, a.Intend) and step.kind in ("snapshot", "backup"):
-        return step
-    return None if isinstance(step, a.WaitForRun) else Cancel()
+def _lack_runner(task: TaskRow) -> a.Fail:
+    """Say that nobody here takes a task's prompt."""
+    names = ", ".join(f"'{name}'" for name in task.runners)
+    return a.Fail(f"there is no runner {names}; name one of those that hive runner ls shows")

@@ -16,15 +16,15 @@ from hivekeeper.commands import history
 from hivekeeper.commands.attempts import sweep_attempt
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import events as e
-from hivekeeper.domain.attempt import NOT_AS_PROMISED
 from hivekeeper.domain.convoy import Outcome, decide_outcome
-from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.owners import own_attempt
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RunRow
-from hivekeeper.domain.run import Order
-from hivekeeper.domain.states import ConvoyState, RunState
+from hivekeeper.domain.sequences import NOT_AS_PROMISED, make_sweep
+from hivekeeper.domain.states import ConvoyState
+from hivekeeper.domain.steps import Done, Facts, Later, Start, decide
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.sandbox import orders
+from hivekeeper.specs.attempt import specify_removal
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction, read_head
@@ -67,8 +67,9 @@ class Janitor(Loop):
             settled = queries.list_removable_sandboxes(connection, limit)
             sandboxes = [(row, queries.list_runs_of_attempt(connection, row.task, row.number)) for row in settled]
             due = history.is_checkpoint_due(read_head(connection).seq, queries.find_last_checkpoint(connection))
-        to_remove = [pair for pair in sandboxes if _is_kept(pair[1]) and self._is_due(pair[1])]
-        removed = [row for row, runs in sandboxes if _is_removed(runs)]
+        removals = [(row, runs, self._find_removal(runs)) for row, runs in sandboxes]
+        to_remove = [(row, runs, start) for row, runs, start in removals if isinstance(start, Start)]
+        removed = [row for row, _, action in removals if isinstance(action, Done)]
         to_archive = [convoy for convoy in convoys if self._is_old(convoy)]
         counts = {
             "ended": len(ended),
@@ -86,8 +87,8 @@ class Janitor(Loop):
                         self._archive_at_once(tx, convoy.name)
                 for swarm in swarms:
                     commands.close_swarm(tx, swarm)
-                for attempt, runs in to_remove:
-                    self._remove(tx, attempt, runs)
+                for attempt, runs, start in to_remove:
+                    self._remove(tx, attempt, runs, start)
                 for attempt in removed:
                     sweep_attempt(tx, attempt)
                 for convoy in to_archive:
@@ -106,28 +107,27 @@ class Janitor(Loop):
             return False
         return self._has_passed(convoy.ended_at, self._archive_after_s)
 
-    def _is_due(self, runs: Sequence[RunRow]) -> bool:
-        """Tell whether to remove now: not yet begun, or lost; one that failed is tried again after a while."""
-        last = next((run for run in reversed(runs) if run.kind == "remove"), None)
-        if last is None or last.state is RunState.LOST:
-            return True
-        if last.is_open or last.succeeded or last.ended_at is None:
-            return False
-        return self._has_passed(last.ended_at, self._settings.reclaim_after_s)
+    def _find_removal(self, runs: Sequence[RunRow]) -> Start | Done | None:
+        """Find what to do about a sandbox: remove it, again after a while if that failed, or note that it is gone."""
+        if not _is_kept(runs):
+            return None
+        match decide(make_sweep(self._settings.reclaim_after_s), runs, Facts(self._boot_id)):
+            case Start() | Done() as action:
+                return action
+            case Later(start, run, wait_s) if self._has_passed(run.ended_at or run.intended_at, wait_s):
+                return start
+            case _:
+                return None
 
     def _has_passed(self, since: str, wait_s: float) -> bool:
         return has_passed(to_seconds(self._clock.now()), to_seconds(since), wait_s)
 
-    def _remove(self, tx: Transaction, attempt: AttemptRow, runs: Sequence[RunRow]) -> None:
-        number = sum(run.kind == "remove" for run in runs) + 1
-        run = attempt_run_id(attempt.task, attempt.number, "remove" if number == 1 else f"remove-{number}")
-        sandbox, gate = (place(attempt.task, attempt.number) for place in (self._places.sandbox, self._places.gate))
+    def _remove(self, tx: Transaction, attempt: AttemptRow, runs: Sequence[RunRow], start: Start) -> None:
         agents = [run for run in runs if run.kind == "agent" and run.runner in self._settings.runners]
-        logs = (self._settings.runners[str(run.runner)].find_log(run.session) for run in agents)
-        kept = self._places.session(attempt.task, attempt.number)
-        argv = orders.remove_sandbox(sandbox, gate, kept, tuple(dict.fromkeys(filter(None, logs))))
-        order = Order(run, "remove", argv, str(self._places.root), {}, {"wall_s": 600.0, "grace_s": 5.0})
-        intend_run(tx, order, boot_id=self._boot_id, task=attempt.task, attempt=attempt.number)
+        found = (self._settings.runners[str(run.runner)].find_log(run.session) for run in agents)
+        logs = tuple(dict.fromkeys(filter(None, found)))
+        spec = specify_removal(self._places, attempt.task, attempt.number, logs)
+        intend_run(tx, own_attempt(attempt.task, attempt.number, None), start, spec, boot_id=self._boot_id)
 
 
 def _list_ended(connection: Connection, convoys: Sequence[ConvoyRow]) -> list[tuple[ConvoyRow, Outcome, str | None]]:
@@ -153,7 +153,3 @@ def _is_kept(runs: Sequence[RunRow]) -> bool:
     agents = [run for run in runs if run.kind == "agent"]
     snapshots = [run for run in runs if run.kind == "snapshot"]
     return not agents or any(run.succeeded or run.exit_status == NOT_AS_PROMISED for run in snapshots)
-
-
-def _is_removed(runs: Sequence[RunRow]) -> bool:
-    return any(run.kind == "remove" and run.succeeded for run in runs)

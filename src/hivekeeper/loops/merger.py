@@ -18,28 +18,32 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from hivekeeper.commands import entries as queue_entries
-from hivekeeper.commands import gates
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.attempts import cancel_attempt
-from hivekeeper.commands.checks import Act, Checks, end_unwanted
-from hivekeeper.commands.entries import Entry
-from hivekeeper.commands.runs import request_kill
-from hivekeeper.commands.settling import Settler
-from hivekeeper.commands.trust import list_obeyed, pin, read_configuration
+from hivekeeper.commands.runs import intend_run, request_kill
+from hivekeeper.commands.trust import pin
 from hivekeeper.domain import events as e
 from hivekeeper.domain import gate as g
 from hivekeeper.domain import merge as m
 from hivekeeper.domain import train as t
 from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.owners import OwnerKind, own_landing
 from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow
+from hivekeeper.domain.sequences import GATE, LAND, SETTLE
 from hivekeeper.domain.states import MergeState, RepoState, TaskState
+from hivekeeper.domain.steps import Done, Facts, Failed, Start, decide
 from hivekeeper.errors import HiveError, UnavailableError
 from hivekeeper.git import candidate as c
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
+from hivekeeper.merging import entries as queue_entries
+from hivekeeper.merging.checks import Act, Checks, end_unwanted
+from hivekeeper.merging.entries import Entry
+from hivekeeper.merging.settling import Settler
+from hivekeeper.merging.source import list_obeyed, read_configuration
 from hivekeeper.places import Places
+from hivekeeper.specs.queue import specify_landing
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
@@ -87,7 +91,7 @@ class Merger(Loop):
     order = 70
     wakes = Wakes(
         _WOKEN_BY,
-        ends_of=("checkout", "setup", "stash", "gate", "land", *m.SETTLING),
+        ends_of=(*GATE.kinds, *LAND.kinds, *SETTLE.kinds),
     )
     interval_s = 5.0
 
@@ -110,7 +114,7 @@ class Merger(Loop):
             by_repo: dict[str, list[Entry]] = {}
             for entry in queue_entries.load_entries(connection):
                 by_repo.setdefault(entry.row.repo, []).append(entry)
-            at_work = [run for run in queries.list_open_runs(connection) if run.id.startswith("_gates/")]
+            at_work = [run for run in queries.list_open_runs(connection) if run.owner_kind == OwnerKind.TREE]
             slots = self._parallel - len(at_work)
             for entries in by_repo.values():
                 try:
@@ -231,7 +235,7 @@ class Merger(Loop):
         match action:
             case t.VerifyMain():
                 gate, tree = g.Gate(queue.repo), queue.mirror.get_tree(queue.head)
-                queue.acts.append(queue.checks.begin(gate, tree))
+                queue.acts += queue.checks.begin(gate, tree)
                 return 1
             case t.Stop():
                 _stop(queue, entry, main)
@@ -244,7 +248,7 @@ class Merger(Loop):
             case t.Verify() if mirror.find_commit(str(row.candidate)) is None:
                 _make_again(queue, row)
             case t.Verify():
-                queue.acts.append(queue.checks.begin(entry.gate, str(row.tree)))
+                queue.acts += queue.checks.begin(entry.gate, str(row.tree))
                 return 1
             case t.Land():
                 self._land(queue, entry)
@@ -280,28 +284,32 @@ class Merger(Loop):
 
         def land(tx: Transaction) -> None:
             commands.begin_landing(tx, row, at=at)
-            gates.intend_landing(tx, self._places, row, entry.repo, boot_id=self._boot_id)
+            self._intend_landing(tx, entry, Start("land"))
 
         queue.acts.append(land)
 
+    def _intend_landing(self, tx: Transaction, entry: Entry, start: Start) -> None:
+        spec = specify_landing(self._places, entry.row, entry.repo)
+        intend_run(tx, own_landing(entry.row), start, spec, boot_id=self._boot_id)
+
     def _go_on_landing(self, queue: Queue, entry: Entry) -> None:
-        row, mirror = entry.row, queue.mirror
-        places, boot_id = self._places, self._boot_id
-        step = m.decide_landing(row, entry.runs)
-        match step:
-            case m.Wait():
-                pass
-            case m.IntendRun():
-                queue.acts.append(lambda tx: gates.intend_landing(tx, places, row, entry.repo, boot_id=boot_id))
-            case m.Requeue(why):
-                queue.acts.append(lambda tx: commands.requeue(tx, row, why=why))
-            case m.LookAtBranch(at) if mirror.is_ancestor(str(row.candidate), queue.head):
-                queue.acts.append(_note_landed(queue, entry, places, at))
-            case m.LookAtBranch():
-                why_not = "the integration branch was not where it was"
-                queue.acts.append(lambda tx: commands.requeue(tx, row, why=why_not))
+        """Believe a landing when its run has ended well, so that it is safe on disk, and the branch holds it."""
+        row, places = entry.row, self._places
+        runs = [run for run in entry.runs if run.owner_kind == OwnerKind.ENTRY and run.round == row.round]
+        match decide(LAND, runs, Facts(self._boot_id)):
+            case Start() as start:
+                queue.acts.append(lambda tx: self._intend_landing(tx, entry, start))
+            case Done(run) if queue.mirror.is_ancestor(str(row.candidate), queue.head):
+                queue.acts.append(_note_landed(queue, entry, places, run.ended_at or run.intended_at))
+            case Done():
+                queue.acts.append(
+                    partial(commands.requeue, entry=row, why="the integration branch was not where it was")
+                )
+            case Failed(run):
+                why = f"its landing came to nothing: {describe_ending(run)}"
+                queue.acts.append(partial(commands.requeue, entry=row, why=why))
             case _:
-                assert_never(step)
+                pass
 
     def _settle(self, queue: Queue, entry: Entry) -> None:
         """Have a conflict with what has landed settled, by whoever can; or refuse the change."""

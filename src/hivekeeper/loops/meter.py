@@ -23,7 +23,7 @@ from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
 from hivekeeper.domain.runner import Runner
-from hivekeeper.domain.session import TOLD, Hold
+from hivekeeper.domain.session import TOLD, Hold, decide_hold
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
@@ -128,15 +128,12 @@ class Meter(Loop):
         if ended_by == "killed" and row.kill_cause == LIMIT:
             ended_by = LIMIT
         # Who goes on may find that all was done before it was cut off: the tree decides.
-        must_act = row.kind == "agent" and row.id.endswith(".agent")
+        must_act = row.kind == "agent" and row.number == 1
         report = track.reader.report(row.exit_status, ended_by, must_act=must_act)
         session = row.session if runner.chooses_session else report.session
         used = self._count(connection, row, session)
         told = Report(report.outcome, report.words, session or "", used, report.retry_s, report.retry_epoch)
-        acts: list[Act] = [lambda tx: commands.note_report(tx, row, told)]
-        if report.outcome is Outcome.DONE:
-            acts.append(lambda tx: _note_works(tx, row))
-        return acts
+        return (lambda tx: _note_report(tx, row, told),)
 
     def _count(self, connection: Connection, row: RunRow, session: str | None) -> Usage:
         """Count what a run itself has used, so far or in all."""
@@ -203,6 +200,24 @@ class Meter(Loop):
             track.turns = track.reader.turns
         is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0]), TURN_S)
         return track.reader.turns > track.turns or is_late
+
+
+def _note_report(tx: Transaction, row: RunRow, report: Report) -> None:
+    """Record a report, and with it what its outcome holds or lets go on: no start can come between."""
+    retry_at = commands.note_report(tx, row, report)
+    if report.outcome is Outcome.DONE:
+        _note_works(tx, row)
+        return
+    scope, name = ("task", row.task) if report.outcome is Outcome.SERVER_ERROR else ("runner", row.runner)
+    before = next(
+        (h for h in queries.list_holds(tx.connection) if (h.scope, h.name, h.cause) == (scope, name, report.outcome)),
+        None,
+    )
+    runs = queries.list_runs_of_attempt(tx.connection, str(row.task), row.attempt or 0)
+    earlier = sum(run.kind == row.kind and run.id != row.id and run.outcome == report.outcome for run in runs)
+    hold = decide_hold(row, report.outcome, before, earlier, tx.now)
+    if hold is not None:
+        place_hold(tx, hold, why=report.words or hold.cause, retry_at=retry_at)
 
 
 def _note_works(tx: Transaction, row: RunRow) -> None:

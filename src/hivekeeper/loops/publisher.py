@@ -10,6 +10,7 @@ is not clean, that is looked for every two seconds, and it is tried again as soo
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from shlex import join
 
 from hivekeeper.clock import to_seconds, to_text
@@ -17,20 +18,22 @@ from hivekeeper.commands import merges as commands
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.names import repo_run_id
+from hivekeeper.domain.owners import own_publishing
 from hivekeeper.domain.rows import RepoRow, RunRow
-from hivekeeper.domain.run import Order
-from hivekeeper.domain.states import RepoState, RunState
-from hivekeeper.domain.waits import LONGEST_PUBLISH_S, is_waiting
+from hivekeeper.domain.run import RunSpec
+from hivekeeper.domain.sequences import PUBLISH
+from hivekeeper.domain.states import RepoState
+from hivekeeper.domain.steps import Action, Done, Facts, Later, Start, Wait, decide
+from hivekeeper.domain.waits import is_waiting
 from hivekeeper.git import orders
 from hivekeeper.git.forward import Refusal
 from hivekeeper.git.remote import has_cleared
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
+from hivekeeper.specs.sandboxed import limit_ours
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 INTERVAL_S, LOOK_EVERY_S = 10.0, 2.0  # how often to look whether the cause of a refusal is gone
-RETRY_S = 60.0  # after a refusal, twice as long after each further one up to LONGEST_PUBLISH_S
 PUSH_WALL_S = 600.0
 
 
@@ -40,7 +43,7 @@ class Publisher(Loop):
     name = "publisher"
     order = 80
     wakes = Wakes(
-        (e.MergeLanded, e.RepoFetched, e.RepoPublished, e.RepoPublishFailed, e.RepoPublishDue), ends_of=("publish",)
+        (e.MergeLanded, e.RepoFetched, e.RepoPublished, e.RepoPublishFailed, e.RepoPublishDue), ends_of=PUBLISH.kinds
     )
     rest_s = 0.1
 
@@ -50,24 +53,28 @@ class Publisher(Loop):
 
     def run_once(self) -> Counts:
         """Begin what is due, and take note of what ended."""
-        now = self._clock.now()
         with self._ledger.read() as connection:
-            repos = queries.list_repos(connection)
-            last = {repo.name: queries.find_run(connection, _run_id(repo)) for repo in repos}
-        wanted = [repo for repo in repos if repo.awaits_publishing and not repo.publishing]
-        waiting = [repo for repo in wanted if _is_waiting(repo, now)]
-        pushing = [(repo, last[repo.name]) for repo in repos if repo.publishing]
-        cleared = self._find_cleared([(repo, run) for repo in waiting if (run := last[repo.name])])
-        due = [repo for repo in wanted if repo not in waiting or repo in cleared]
+            repos = [repo for repo in queries.list_repos(connection) if repo.publishing or repo.awaits_publishing]
+            pairs = [(repo, queries.list_runs_of(connection, own_publishing(repo))) for repo in repos]
+        tries = [(repo, [run for run in runs if run.kind in PUBLISH.kinds]) for repo, runs in pairs]
+        steps = [(repo, runs, decide(PUBLISH, runs, Facts(self._boot_id))) for repo, runs in tries]
+        ended = [step for step in steps if step[0].publishing and not isinstance(step[2], Wait)]
+        wanted = [step for step in steps if not step[0].publishing]
+        waiting = [step for step in wanted if self._is_waiting(step[0])]
+        cleared = self._find_cleared([(repo, runs[-1]) for repo, runs, _ in waiting if runs])
+        due = [step for step in wanted if step not in waiting or step[0] in cleared]
         self.interval_s = LOOK_EVERY_S if waiting else INTERVAL_S
-        ended = [(repo, run) for repo, run in pushing if run is not None and not run.is_open]
         if due or ended:
             with self._ledger.write(self._authority) as tx:
-                for repo in due:
-                    self._begin(tx, repo)
-                for repo, run in ended:
-                    self._end(tx, repo, run)
+                for repo, _, action in due:
+                    self._begin(tx, repo, action.start if isinstance(action, Later) else action)
+                for repo, runs, action in ended:
+                    self._end(tx, repo, runs, action)
         return {"begun": len(due), "ended": len(ended)} if due or ended else {}
+
+    def _is_waiting(self, repo: RepoRow) -> bool:
+        now, until = self._clock.now(), repo.publish_retry_at or ""
+        return repo.publish_problem is not None and is_waiting(now, repo.publish_failed_at, until)
 
     def _find_cleared(self, waiting: Sequence[tuple[RepoRow, RunRow]]) -> list[RepoRow]:
         """Find the repositories in which the cause of the last refusal is gone; looked for now and then only."""
@@ -78,59 +85,32 @@ class Publisher(Loop):
         refused = ((repo, _find_refusal(run)) for repo, run in waiting)
         return [repo for repo, refusal in refused if refusal and has_cleared(repo.path, repo.branch, refusal)]
 
-    def _begin(self, tx: Transaction, repo: RepoRow) -> None:
+    def _begin(self, tx: Transaction, repo: RepoRow, action: Action) -> None:
+        assert isinstance(action, Start)
         commit = str(repo.integration)
-        number = commands.begin_publishing(tx, repo, commit)
+        commands.begin_publishing(tx, repo, commit)
         argv = orders.publish_commit(self._places.mirror(repo.name), repo.path, commit, repo.branch, repo.publish)
-        limits: dict[str, float | int | None] = {"wall_s": PUSH_WALL_S, "grace_s": 5.0}
-        run, root = repo_run_id(repo.name, number, "publish"), str(self._places.root)
-        order = Order(run, "publish", argv, root, dict(orders.CLEAN_ENVIRONMENT), limits)
-        intend_run(tx, order, boot_id=self._boot_id, repo=repo.name)
+        spec = RunSpec(argv, str(self._places.root), dict(orders.CLEAN_ENVIRONMENT), limit_ours(PUSH_WALL_S))
+        intend_run(tx, own_publishing(repo), action, spec, boot_id=self._boot_id)
 
-    def _end(self, tx: Transaction, repo: RepoRow, run: RunRow) -> None:
-        if run.succeeded:
+    def _end(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow], action: Action) -> None:
+        run = runs[-1]
+        if isinstance(action, Done):
             commands.note_published(tx, repo, str(repo.publishing), at=run.ended_at or tx.now)
             return
-        retry_at = to_text(to_seconds(tx.now) + self._find_wait(tx, repo, run))
+        # One that was lost on its way is followed at once: what it began in a check-out is not left like that.
+        retry_at = to_text(to_seconds(tx.now) + (action.wait_s if isinstance(action, Later) else 0.0))
         problem = _describe_refusal(repo, run, str(self._places.mirror(repo.name)))
         commands.note_publish_failed(tx, repo, problem, retry_at=retry_at)
         # A fetch ends the wait. Every second time the wait is kept to, so that the two do not take turns without rest.
-        is_fetched = repo.publish != "branch" and self._count_moved(tx, repo) % 2 == 1
+        moved = takewhile(lambda each: _find_refusal(each) is Refusal.MOVED, reversed(runs))
+        is_fetched = repo.publish != "branch" and sum(1 for _ in moved) % 2 == 1
         if is_fetched and repo.state is not RepoState.FETCHING:
             commands.fetch_again(tx, repo, why=problem)
-
-    def _count_moved(self, tx: Transaction, repo: RepoRow) -> int:
-        """Count the refusals in a row, up to the last, because somebody else had moved the branch."""
-        count = 0
-        while (run := queries.find_run(tx.connection, _run_id(repo, repo.publications - count))) is not None:
-            if _find_refusal(run) is not Refusal.MOVED:
-                break
-            count += 1
-        return count
-
-    def _find_wait(self, tx: Transaction, repo: RepoRow, run: RunRow) -> float:
-        """Tell how long to wait: longer with every failure in a row, but not for a run that was killed on its way."""
-        wait_s, number = RETRY_S, repo.publications - 1
-        before = queries.find_run(tx.connection, _run_id(repo, number))
-        killed = run.state is RunState.LOST or (run.exit_status or 0) < 0
-        if killed and (before is None or before.succeeded):
-            return 0.0  # what it began in a check-out is not left like that
-        while before is not None and not before.succeeded and wait_s < LONGEST_PUBLISH_S:
-            wait_s, number = 2 * wait_s, number - 1
-            before = queries.find_run(tx.connection, _run_id(repo, number))
-        return min(wait_s, LONGEST_PUBLISH_S)
-
-
-def _is_waiting(repo: RepoRow, now: str) -> bool:
-    return repo.publish_problem is not None and is_waiting(now, repo.publish_failed_at, repo.publish_retry_at or "")
 
 
 def _find_refusal(run: RunRow) -> Refusal | None:
     return next((each for each in Refusal if each == run.exit_status), None) if run.ended_by == "exit" else None
-
-
-def _run_id(repo: RepoRow, number: int | None = None) -> str:
-    return repo_run_id(repo.name, repo.publications if number is None else number, "publish")
 
 
 def _describe_refusal(repo: RepoRow, run: RunRow, mirror: str) -> str:

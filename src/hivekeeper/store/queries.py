@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from hivekeeper.domain.events import Event
 from hivekeeper.domain.hive_rows import BudgetRow, CursorRow, HeartbeatRow, HoldRow, LeaseRow
+from hivekeeper.domain.owners import Owner, name_tree
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import (
     AttemptRow,
@@ -140,14 +141,15 @@ def list_predecessors(connection: Connection, task: str) -> list[str]:
     return [row.after for row in list_rows(connection, TaskAfterRow, "after", task=task)]
 
 
-def list_runs_of_convoy(connection: Connection, convoy: str) -> list[RunRow]:
-    """List the runs for a convoy as a whole, oldest first."""
-    return _all(connection, "list_runs_of_convoy", RunRow, {"first": f"{convoy}/_", "last": f"{convoy}/`"})
+def list_runs_of(connection: Connection, owner: Owner) -> list[RunRow]:
+    """List an owner's runs, oldest first."""
+    return list_rows(connection, RunRow, "intended_seq, id", owner_kind=owner.kind, owner=owner.name, round=owner.round)
 
 
-def list_runs_of_gate(connection: Connection, prefix: str) -> list[RunRow]:
-    """List the runs that verified trees, oldest first, by what their ids begin with."""
-    return _all(connection, "list_runs_of_gate", RunRow, {"first": prefix, "last": f"{prefix}~"})
+def list_runs_of_tree(connection: Connection, repo: str, tree: str) -> list[RunRow]:
+    """List the runs that verified a tree, by whichever gate, oldest first."""
+    name = name_tree(repo, tree)
+    return _all(connection, "list_runs_of_tree", RunRow, {"first": f"{name}-", "last": f"{name}-~"})
 
 
 def list_messages(connection: Connection, task: str, attempt: int) -> list[MessageRow]:

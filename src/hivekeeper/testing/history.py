@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.gate import Gate
-from hivekeeper.domain.names import gate_run_id
+from hivekeeper.domain.owners import own_tree
 from hivekeeper.domain.rows import RepoRow, TaskRow
 from hivekeeper.domain.states import RepoState, TaskState
 from hivekeeper.git.orders import REPLACED, integration_ref, published_ref
@@ -234,6 +234,7 @@ def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
     repos: dict[str, RepoRow] = {}
     tasks: dict[str, e.TaskAdded] = {}
     passed: set[str] = set()
+    owners: dict[str, str] = {}
     verified: set[tuple[str, str]] = set()
     added_nothing = _list_added_nothing(events)
     for event in events:
@@ -246,14 +247,16 @@ def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
                 tasks[b.task] = b
             case e.MergeVerifying() as b:
                 candidates[b.task, b.attempt] = (b.candidate, b.tree)
+            case e.RunIntended() as b if b.run_kind == "gate":
+                owners[b.run] = b.owner
             case e.RunExited() as b if b.run_kind == "gate" and b.status == 0 and b.ended_by == "exit":
-                passed.add(f"{b.run.rsplit('.', 3)[0]}.")
+                passed.add(owners[b.run])
             case e.MergeLanding() as b:
                 task, (candidate, tree) = tasks[b.task], candidates[b.task, b.attempt]
                 if (b.task, b.attempt) in added_nothing:
                     continue  # what its gate says of somebody else's commit does not count for that
                 gate = Gate(repos[str(task.repo)], task.verify)
-                if not gate.commands or gate_run_id(str(task.repo), tree, gate.digest) in passed:
+                if not gate.commands or own_tree(gate, tree).name in passed:
                     verified.add((candidate, tree))
             case _:
                 pass

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hivekeeper.clock import to_text
-from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.owners import own_attempt
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.steps import Start
 from hivekeeper.errors import InputError
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror, list_refs
@@ -141,8 +142,7 @@ def _find_base(mirror: Mirror, repo: RepoRow, attempt: AttemptRow, commit: str) 
 
 
 def _name_save(attempt: AttemptRow, ref: str) -> str:
-    number = int(ref.rpartition("/")[2])
-    return attempt_run_id(attempt.task, attempt.number, "save" if number == 1 else f"save-{number}")
+    return own_attempt(attempt.task, attempt.number, None).name_run(Start("save", int(ref.rpartition("/")[2])))
 
 
 def _tell_end(run: RunRow | None) -> str | None:

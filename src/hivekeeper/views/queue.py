@@ -1,6 +1,5 @@
 """The merge queue: who lands when, what holds it up, one entry's story, and what settling conflicts has cost."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from itertools import groupby
@@ -10,7 +9,7 @@ from typing import Any
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.merge import ANEW, REWORK, REWORK_REQUEST, find_regeneration
-from hivekeeper.domain.names import find_nearest, gate_run_id
+from hivekeeper.domain.names import find_nearest
 from hivekeeper.domain.rows import MergeRow, MessageRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState
 from hivekeeper.errors import InputError
@@ -133,8 +132,7 @@ def _list_uses(connection: Connection, repo: RepoRow, entry: MergeRow) -> Iterat
     if entry.round or entry.resolved or is_refused:
         tier, runs = entry.tier, list_runs(entry.attempt, "resolve") if is_refused or entry.resolved else []
         if runs and tier not in ("regenerated", "ai"):  # they tried, and in vain
-            paths = json.loads(runs[-1].environment).get("HIVE_CONFLICTS", "").split("\n")
-            tier = "regenerated" if all(find_regeneration(repo, path) for path in paths) else "ai"
+            tier = "regenerated" if all(find_regeneration(repo, path) for path in entry.conflicts) else "ai"
         yield tier, entry.attempt, runs
     for message in _list_requests(connection, entry) if is_refused else ():
         if runs := list_runs(entry.attempt + 1, "agent"):  # else nobody was there to take it up
@@ -153,7 +151,7 @@ def show_entry(connection: Connection, task: TaskRow) -> dict[str, Any]:
     if not entries:
         raise InputError(f"Nothing of {task.key} is in the queue yet.", advice=f"Type: hive task why {task.key}")
     last = entries[-1]
-    runs = queries.list_runs_of_gate(connection, gate_run_id(last.repo, last.tree, "")[:-1]) if last.tree else ()
+    runs = queries.list_runs_of_tree(connection, last.repo, last.tree) if last.tree else ()
     in_queue = (row for row in list_queue(connection) if (row["task"], row["attempt"]) == (task.key, last.attempt))
     requests = [message for entry in entries for message in _list_requests(connection, entry)]
     return {

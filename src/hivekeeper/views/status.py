@@ -8,12 +8,14 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from hivekeeper.domain.attempt import MAX_INFRASTRUCTURE_TRIES, NOT_AS_PROMISED, describe_ending
+from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.hive_rows import HeartbeatRow, LeaseRow
 from hivekeeper.domain.lease import KeeperState
-from hivekeeper.domain.names import attempt_run_id
+from hivekeeper.domain.owners import own_attempt
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow
+from hivekeeper.domain.sequences import NOT_AS_PROMISED
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
+from hivekeeper.domain.steps import Retry, Start
 from hivekeeper.places import Places
 from hivekeeper.sandbox.isolation import Level
 from hivekeeper.store import queries
@@ -209,10 +211,10 @@ def _need_removal(attempt: AttemptRow, last: RunRow) -> Iterator[Need]:
 
 def _list_not_pushed(connection: Connection, convoys: Iterable[str]) -> Iterator[RunRow]:
     """List the last runs that were to push what an attempt made to a second repository, where none did."""
-    last = f"backup-{MAX_INFRASTRUCTURE_TRIES}"
+    last = Start("backup", int(Retry().most or 0))
     for task in (task for convoy in convoys for task in queries.list_tasks_of_convoy(connection, convoy) if task.repo):
         for number in range(1, task.attempts + 1):
-            run = queries.find_run(connection, attempt_run_id(task.key, number, last))
+            run = queries.find_run(connection, own_attempt(task.key, number, task.repo).name_run(last))
             if run is not None and not run.is_open and not run.succeeded:
                 yield run
 

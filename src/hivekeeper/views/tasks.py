@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from hivekeeper.domain.admission import Held, may_start, need_of
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.names import find_nearest, task_key
 from hivekeeper.domain.rows import TaskRow
-from hivekeeper.domain.session import choose_runner, find_hold
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.why import Facts, explain
 from hivekeeper.errors import InputError
@@ -110,9 +110,8 @@ def _find_hold(connection: Connection, task: TaskRow, now: str) -> HoldRow | Non
     """Find what holds a prompt up: what it belongs to, or everybody who may take it."""
     waiting = task.state in (TaskState.PENDING, TaskState.IN_PROGRESS)
     holds = queries.list_holds(connection) if task.runners and waiting else []
-    if (hold := find_hold(task, holds, now)) is not None or choose_runner(task, holds, now, task.runners) is not None:
-        return hold
-    return next((h for h in holds if h.scope == "runner" and h.name in task.runners and h.is_active(now)), None)
+    admitted = may_start(need_of(task), holds, now) if holds else None
+    return admitted.hold if isinstance(admitted, Held) else None
 
 
 def show_task(

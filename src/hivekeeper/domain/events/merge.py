@@ -102,6 +102,27 @@ class MergePrioritized(Body):
     priority: int
 
 
+@event(
+    "merge.conflicted",
+    "task",
+    updates(
+        MergeRow,
+        states=_WAITING,
+        conflict_ours=field_of("ours"),
+        conflict_tree=field_of("tree"),
+        conflict_paths=field_of("paths"),
+    ),
+)
+class MergeConflicted(Body):
+    """A conflict with what had landed is to be settled by a run: `tree` has its markers, in `paths`."""
+
+    task: str
+    attempt: int
+    ours: str
+    tree: str
+    paths: list[str]
+
+
 @event("merge.resolved", "task", updates(MergeRow, "tier", states=_WAITING, resolved=field_of("commit"), reason=WHY))
 class MergeResolved(Body):
     """A conflict was settled by a run: the commit merges the change with what had landed; `lost` is what it lacks."""

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Any
 
 from hivekeeper.domain.rows import RepoRow
-from hivekeeper.domain.schema import AT, PERSON, SEQ, WHY, Body, event, field_of, made, moves, updates, upserts
+from hivekeeper.domain.schema import AT, PERSON, SEQ, WHY, Body, event, field_of, moves, updates, upserts
 from hivekeeper.domain.states import RepoState
 
 _SENDING = {"publishing": field_of("commit")}
@@ -86,7 +86,6 @@ class RepoFetchFailed(Body):
     updates(
         RepoRow,
         states=(RepoState.FETCHING,),
-        where={"fetch_retry_at": None},
         fetch_problem=field_of("problem"),
         fetch_failures=field_of("failures"),
         fetch_failed_at=AT,
@@ -105,25 +104,21 @@ class RepoFetchDelayed(Body):
 @event(
     "repo.publishing",
     "repo",
-    updates(
-        RepoRow,
-        where={"publishing": None, "publications": made(lambda body: body.number - 1)},
-        publishing=field_of("commit"),
-        publications=field_of("number"),
-    ),
+    updates(RepoRow, where={"publishing": None}, publishing=field_of("commit")),
 )
 class RepoPublishing(Body):
     """What landed is being pushed to the person's repository."""
 
     repo: str
     commit: str
-    number: int
 
 
 @event(
     "repo.published",
     "repo",
-    updates(RepoRow, where=_SENDING, published=field_of("commit"), publishing=None, publish_problem=None),
+    updates(
+        RepoRow, where=_SENDING, published=field_of("commit"), publishing=None, publish_problem=None, published_seq=SEQ
+    ),
 )
 class RepoPublished(Body):
     """The person's repository holds this commit."""

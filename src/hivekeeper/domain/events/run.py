@@ -16,7 +16,8 @@ class RunIntended(Body):
     """An effect is about to be made, exactly this one, by a process of this boot.
 
     `mounts` is what it may touch when it is a worker's; None is a command of the hive's own. `runner` is the agent
-    program that is started, and `session` its conversation, where that is known beforehand.
+    program that is started, and `session` its conversation, where that is known beforehand. Whose run it is, and where
+    in its sequence it stands (`domain/steps.py`), is said by `owner` and what follows it.
     """
 
     run: str
@@ -32,6 +33,12 @@ class RunIntended(Body):
     mounts: dict[str, list[str]] | None = None
     runner: str | None = None
     session: str | None = None
+    owner_kind: str = ""
+    owner: str = ""
+    round: int = 0
+    number: int = 1
+    try_number: int = 1
+    slot: int | None = None
 
 
 @event("run.started", "run", moves(RunRow, RunState.RUNNING, "pid", "start_ticks", "boot_id", started_at=AT))

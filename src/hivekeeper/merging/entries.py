@@ -1,6 +1,5 @@
 """What an entry of a merge queue is made of, and what is to be said about it: in its commit, and when it is refused."""
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -208,9 +207,3 @@ def describe_conflict(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt
             f"## The change\n\n```\n{mirror.diff(fork, entry.row.commit_id)[:LARGEST_SHOWN]}\n```",
         )
     )
-
-
-def read_noted(run: RunRow) -> tuple[str, str, tuple[str, ...]]:
-    """Read what a run that settles a conflict was told: our side, the tree with the markers, and where they are."""
-    noted = json.loads(run.environment)
-    return noted["HIVE_OURS"], noted["HIVE_TREE"], tuple(noted["HIVE_CONFLICTS"].split("\n"))

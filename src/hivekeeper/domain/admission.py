@@ -1,0 +1,66 @@
+"""Whether something may go on now: the one place that judges holds.
+
+SQL that chooses among many tasks says the same in `store/sql/_is_admitted.sql`; a property test compares the two.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from hivekeeper.domain.budget import DAY
+from hivekeeper.domain.hive_rows import HoldRow
+from hivekeeper.domain.rows import TaskRow
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What must be free of holds: every one of `scopes`, and one of the `runners`, the best first."""
+
+    scopes: frozenset[tuple[str, str]]
+    runners: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """It may start; `runner` takes it, where it needs one."""
+
+    runner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """It may not start; `hold` says why. None: it needs a runner, and this hive has none of those it names."""
+
+    hold: HoldRow | None
+
+    @property
+    def why(self) -> str:
+        """Say what it waits for."""
+        return f"{self.hold.cause}: {self.hold.why}" if self.hold else "no runner is free"
+
+
+def need_of(task: TaskRow, runners: Collection[str] | None = None) -> Need:
+    """Say what a task's prompt needs; `runners` are those this hive has."""
+    here = tuple(name for name in task.runners if runners is None or name in runners)
+    # Where there is none of them, whoever starts it says so.
+    return Need(_scopes_of(task), here or task.runners)
+
+
+def need_of_answer(task: TaskRow, runner: str) -> Need:
+    """Say what a question about a task needs that one runner answers."""
+    return Need(_scopes_of(task), (runner,))
+
+
+def _scopes_of(task: TaskRow) -> frozenset[tuple[str, str]]:
+    return frozenset({("task", task.key), ("convoy", task.convoy), ("day", DAY), ("repo", task.repo or "")})
+
+
+def may_start(need: Need, holds: Iterable[HoldRow], now: str, prefer: str = "") -> Go | Held:
+    """Decide whether something may start, and who takes it: the preferred runner, or else the best that is free."""
+    active = [hold for hold in holds if hold.is_active(now)]
+    if (found := next((hold for hold in active if (hold.scope, hold.name) in need.scopes), None)) is not None:
+        return Held(found)
+    held = {hold.name: hold for hold in active if hold.scope == "runner"}
+    free = [name for name in need.runners if name not in held]
+    if not free:
+        return Held(next((held[name] for name in (prefer, *need.runners) if name in held), None))
+    return Go(prefer if prefer in free else free[0])

@@ -1,0 +1,156 @@
+"""A conflict that no rule settles: who settles it, what that came to, and what follows when nobody can."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from hivekeeper.clock import Clock
+from hivekeeper.commands import merges as commands
+from hivekeeper.commands.runs import intend_run
+from hivekeeper.commands.sessions import Budgets, place_hold
+from hivekeeper.domain import merge as m
+from hivekeeper.domain.admission import Go, Held, may_start, need_of_answer
+from hivekeeper.domain.attempt import describe_ending
+from hivekeeper.domain.budget import Cap
+from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.run import RunSpec
+from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.sequences import SETTLE
+from hivekeeper.domain.session import Hold
+from hivekeeper.domain.steps import Cancelled, Done, Facts, Failed, Later, Park, Start, Stop, Wait, decide
+from hivekeeper.git.candidate import Clash, check_settled
+from hivekeeper.git.mirror import Mirror
+from hivekeeper.merging import entries
+from hivekeeper.merging.entries import Entry
+from hivekeeper.places import Places
+from hivekeeper.runners.answers import Answer, Question, Unfit
+from hivekeeper.specs import queue as specs
+from hivekeeper.specs.session import write_prompt
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.store.ledger import Transaction
+
+Act = Callable[[Transaction], object]
+ANSWER = Question(
+    "",
+    {
+        "type": "object",
+        "properties": {"settled": {"type": "boolean"}, "why": {"type": "string", "maxLength": 300}},
+        "required": ["settled", "why"],
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settler:
+    """Whoever settles conflicts in this boot."""
+
+    places: Places
+    boot_id: str
+    resolver: Runner | None
+    day: Cap
+    clock: Clock
+
+    def plan(self, connection: Connection, mirror: Mirror, entry: Entry, clash: Clash, head: str) -> Act | None:
+        """Decide what to do about a conflict of an entry with what has landed; None while there is nothing to do."""
+        row, runs = entry.row, [run for run in entry.runs if run.kind in SETTLE.kinds]
+        has_resolver = self.resolver is not None
+        tier = m.choose_settling(entry.repo, clash.paths, are_files=clash.are_files, has_resolver=has_resolver)
+        if tier is None and not any(run.is_open for run in runs):
+            return _refuse(entry, mirror, clash, "")
+        unfit = {run.id: wrong.why for run in runs if (wrong := _check_answer(run))}
+        used = _find_used(mirror, entry, runs)
+        admission: Go | Held = Go()
+        if tier == "ai" and self.resolver is not None:
+            need = need_of_answer(entry.task, self.resolver.name)
+            admission = may_start(need, queries.list_holds(connection), self.clock.now())
+        action = decide(SETTLE, runs, Facts(self.boot_id, admission, refused=frozenset({*unfit, *used})))
+        match action:
+            case Start("conflict") if isinstance(admission, Held):
+                return None  # nothing is laid out for a resolver that cannot be asked
+            case Start("conflict" | "resolve") if tier == "ai" and (spent := self._find_exhausted(connection, entry)):
+                return lambda tx: place_hold(tx, spent[0], why=spent[1])
+            case Start("conflict") as start:
+                spec = specs.specify_conflict(self.places, row, entry.repo, clash.tree)
+                return lambda tx: self._begin(tx, entry, start, spec, clash, head)
+            case Start("resolve") as start:
+                return self._intend(entry, start, self._specify_resolution(connection, mirror, entry, start, runs))
+            case Start() as start:
+                spec = specs.specify_settling(self.places, row, entry.repo, start.number)
+                return self._intend(entry, start, spec)
+            case Done(run):
+                return self._look(mirror, entry, clash, specs.resolved_ref(row, run.number))
+            case Failed(run):
+                ending = "" if run.succeeded else f"nobody could settle it: {describe_ending(run)}"
+                return _refuse(entry, mirror, clash, unfit.get(run.id, ending))
+            case Wait() | Later() | Park() | Stop() | Cancelled():
+                return None
+            case _:
+                assert_never(action)
+
+    def _find_exhausted(self, connection: Connection, entry: Entry) -> tuple[Hold, str] | None:
+        return Budgets(connection, self.day, now=self.clock.now()).find_exhausted(entry.task)
+
+    def _intend(self, entry: Entry, start: Start, spec: RunSpec) -> Act:
+        owner = own_attempt(entry.row.task, entry.row.attempt, entry.row.repo)
+        return lambda tx: intend_run(tx, owner, start, spec, boot_id=self.boot_id)
+
+    def _begin(self, tx: Transaction, entry: Entry, start: Start, spec: RunSpec, clash: Clash, head: str) -> None:
+        commands.note_conflict(tx, entry.row, ours=head, tree=clash.tree, paths=clash.paths)
+        self._intend(entry, start, spec)(tx)
+
+    def _specify_resolution(
+        self, connection: Connection, mirror: Mirror, entry: Entry, start: Start, runs: list[RunRow]
+    ) -> RunSpec:
+        row = entry.row
+        words = queries.find_prompt(connection, entry.task.key)
+        told = entries.describe_conflict(entry, mirror, row.conflicts, words, str(row.conflict_ours))
+        argv = specs.make_regeneration(entry.repo, row.conflicts)
+        runner = self.resolver if argv is None else None
+        if runner is not None and runner.speaks:
+            answers = [_check_answer(run) for run in runs if run.kind == "resolve"]
+            told = replace(ANSWER, prompt=told).say(answers[-1] if answers else None)
+        prompt = str(write_prompt(self.places, told))
+        return specs.specify_resolution(self.places, row, start, prompt, argv or (), runner)
+
+    def _look(self, mirror: Mirror, entry: Entry, clash: Clash, ref: str) -> Act:
+        """Believe the repository: no marker is left, nothing else was changed; what is lacking is told."""
+        row = entry.row
+        commit = mirror.find_commit(ref)
+        if commit is None:
+            return _refuse(entry, mirror, clash, f"{ref} is gone")
+        checked = check_settled(mirror, commit, str(row.conflict_tree), row.conflicts)
+        is_made_anew = all(m.find_regeneration(entry.repo, path) for path in row.conflicts)
+        if isinstance(checked, str):
+            return _refuse(entry, mirror, clash, checked)
+        tier, lost = "regenerated" if is_made_anew else "ai", list(map(entries.as_text, checked))
+        return lambda tx: commands.note_resolved(tx, row, commit, tier, lost)
+
+
+def _find_used(mirror: Mirror, entry: Entry, runs: list[RunRow]) -> set[str]:
+    """Find the runs whose result was used, and which conflicts with what has landed since."""
+    if not entry.row.resolved:
+        return set()
+    settled = [run for run in runs if run.kind == "settle" and run.succeeded]
+    used = (n for n, r in enumerate(settled) if _find_result(mirror, entry, r) == entry.row.resolved)
+    return {run.id for run in settled[: max(used, default=-1) + 1]}
+
+
+def _find_result(mirror: Mirror, entry: Entry, run: RunRow) -> str | None:
+    return mirror.find_commit(specs.resolved_ref(entry.row, run.number))
+
+
+def _refuse(entry: Entry, mirror: Mirror, clash: Clash, why: str) -> Act:
+    body = entries.describe_clash(entry, mirror, clash)
+    return lambda tx: entries.refuse_clash(tx, entry, clash, body, why)
+
+
+def _check_answer(run: RunRow) -> Unfit | None:
+    """Tell what is wrong with what a resolver answered; nothing where it is no program that answers."""
+    if run.kind != "resolve" or not run.ended_well or run.runner is None:
+        return None
+    answer = ANSWER.read(run.words or "")
+    if isinstance(answer, Answer) and not answer.value["settled"]:
+        return Unfit(f"the resolver says that it cannot be settled: {answer.value['why']}")
+    return answer if isinstance(answer, Unfit) else None

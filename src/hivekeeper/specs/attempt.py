@@ -1,0 +1,160 @@
+"""The runs of an attempt: what each of them is exactly, and what it may touch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hivekeeper.domain.owners import Owner, own_attempt
+from hivekeeper.domain.rows import RepoRow, RunRow, TaskRow
+from hivekeeper.domain.run import RunSpec
+from hivekeeper.domain.runner import Runner, make_shell_argv
+from hivekeeper.domain.sequences import choose_work
+from hivekeeper.domain.session import StartSession
+from hivekeeper.domain.steps import Start, StepSequence
+from hivekeeper.git import orders
+from hivekeeper.places import Places
+from hivekeeper.sandbox.orders import collect_outputs, make_sandbox_dir, remove_sandbox
+from hivekeeper.specs.sandboxed import (
+    describe_setup,
+    limit_ours,
+    make_environment,
+    make_mounts,
+    read_in_sandbox,
+    specify_setup,
+)
+from hivekeeper.specs.session import start_program
+
+OUR_WALL_S, REMOVE_WALL_S = 3600.0, 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An attempt and everything its runs follow from; `ignore` is what its runners leave in the repository."""
+
+    task: TaskRow
+    number: int
+    start: str | None
+    repo: RepoRow | None
+    runs: Sequence[RunRow] = ()
+    ignore: tuple[str, ...] = ()
+
+    @property
+    def owner(self) -> Owner:
+        """Whose its runs are."""
+        return own_attempt(self.task.key, self.number, self.task.repo)
+
+    @property
+    def sequence(self) -> StepSequence:
+        """The steps it takes."""
+        return choose_work(self.task, self.repo, self.start)
+
+    @property
+    def agents(self) -> list[RunRow]:
+        """Its sessions, or the runs of its command."""
+        return [run for run in self.runs if run.kind == "agent"]
+
+    @property
+    def agent(self) -> RunRow | None:
+        """The last of them."""
+        return next(reversed(self.agents), None)
+
+    @property
+    def needs_prompt(self) -> bool:
+        """Tell whether it is something to be said to a runner, and not something to be run."""
+        return not self.task.command and self.task.branch is None
+
+    def count(self, kind: str) -> int:
+        """Count its runs of a kind."""
+        return sum(run.kind == kind for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Where an agent reads what it is told: its prompt, and why the try before it did not land."""
+
+    prompt: Path | None = None
+    feedback: Path | None = None
+
+
+def specify_agent(
+    places: Places,
+    work: Work,
+    start: Start,
+    told: Told,
+    session: StartSession | None = None,
+    runner: Runner | None = None,
+) -> RunSpec:
+    """Say what the agent of an attempt is: its command, or a session of a runner."""
+    task, repo = work.task, work.repo
+    if task.branch is not None and repo is not None:
+        ref = orders.attempt_ref(task.key, work.number)
+        argv = orders.bring_branch(places.mirror(repo.name), repo.path, task.get_details()["commit"], ref)
+        return RunSpec(argv, str(places.root), dict(orders.CLEAN_ENVIRONMENT), limit_ours(OUR_WALL_S))
+    sandbox = places.sandbox(task.key, work.number) if task.has_sandbox else None
+    read = [str(places.public(task.repo))] if task.repo else [str(places.root)]
+    files = {"HIVE_PROMPT": str(told.prompt)} if told.prompt else {}
+    files |= {"HIVE_FEEDBACK": str(told.feedback)} if told.feedback else {}
+    environment = make_environment(
+        places,
+        sandbox,
+        HIVE_CONVOY=task.convoy,
+        HIVE_TASK=task.id,
+        HIVE_ATTEMPT=str(work.number),
+        GIT_AUTHOR_NAME="hive worker",
+        GIT_AUTHOR_EMAIL="worker@localhost",
+        GIT_COMMITTER_NAME="hive worker",
+        GIT_COMMITTER_EMAIL="worker@localhost",
+        **files,
+    )
+    mounts = make_mounts(places, sandbox, *read, *files.values())
+    directory = places.root if sandbox is None else sandbox / "work"
+    argv = () if runner else make_shell_argv(task.command)
+    spec = RunSpec(argv, str(directory), environment, task.get_limits(), mounts)
+    if runner is None or session is None:
+        return spec
+    return start_program(spec, runner, work.owner.name_run(start), session.session, resume=session.resume)
+
+
+def specify_step(places: Places, work: Work, start: Start) -> RunSpec:
+    """Say what any other run of an attempt is: the repository's setup, or a script of ours."""
+    task, number, repo = work.task, work.number, work.repo
+    sandbox, environment = places.sandbox(task.key, number), dict(orders.CLEAN_ENVIRONMENT)
+    command: orders.Argv | orders.InSandbox
+    if repo is None:
+        if start.kind == "sandbox":
+            command = make_sandbox_dir(sandbox)
+        else:
+            target = places.root if work.agent is not None and work.agent.ended_well else None
+            command = collect_outputs(sandbox / "work", places.kept(task.key, number), target, task.outputs)
+        return RunSpec(command, str(places.root), {}, limit_ours(OUR_WALL_S))
+    mirror, public = places.mirror(repo.name), places.public(repo.name)
+    ignored = {"HIVE_EXCLUDE": "\n".join(work.ignore)} if work.ignore else {}
+    ref = orders.attempt_ref(task.key, number)
+    match start.kind:
+        case "setup":
+            return specify_setup(places, repo, sandbox, OUR_WALL_S, str(public))
+        case "sandbox":
+            cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
+            command = orders.make_sandbox(sandbox, public, repo.branch, mirror, work.start or "", cache)
+            environment = {**orders.NO_FSYNC_ENV, **describe_setup(repo), **ignored}
+        case "stash":
+            command, environment = orders.keep_setup(sandbox, places.cache(repo.name)), describe_setup(repo)
+        case "save":
+            saved = orders.save_ref(task.key, number, start.number)
+            command = orders.save_attempt(mirror, public, sandbox, saved, repo.backup, repo.keep)
+            environment |= ignored
+        case "backup":
+            command = orders.push_backup(mirror, str(repo.backup), ref)
+        case _:
+            rest = orders.rest_ref(task.key, number)
+            command = orders.snapshot_attempt(mirror, public, sandbox, ref, rest, repo.keep)
+            environment |= ignored
+    spec = RunSpec((), str(places.root), environment, limit_ours(OUR_WALL_S))
+    return read_in_sandbox(places, spec, sandbox, command, repo.name)
+
+
+def specify_removal(places: Places, task: str, number: int, logs: Sequence[str]) -> RunSpec:
+    """Remove a sandbox, once the logs of its sessions are kept."""
+    sandbox, gate = places.sandbox(task, number), places.gate(task, number)
+    argv = remove_sandbox(sandbox, gate, places.session(task, number), logs)
+    return RunSpec(argv, str(places.root), {}, limit_ours(REMOVE_WALL_S))

@@ -1,0 +1,62 @@
+"""What an attempt made, by the repository and the disk, and what its successor goes on from."""
+
+from dataclasses import dataclass
+
+from hivekeeper.domain import attempt as a
+from hivekeeper.domain.merge import REWORK
+from hivekeeper.domain.plan import find_stray
+from hivekeeper.domain.rows import RepoRow, TaskRow
+from hivekeeper.git import orders
+from hivekeeper.git.mirror import EMPTY_TREE, Mirror, list_refs
+from hivekeeper.places import Places
+from hivekeeper.specs.attempt import Work
+from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
+from hivekeeper.working.telling import find_rework
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The attempt made something: a commit to merge, or its task's output."""
+
+    commit: str | None = None
+    output: str | None = None
+
+
+def look_at_work(places: Places, work: Work, repo: RepoRow) -> Proven | a.Fail:
+    """Believe the repository, not the exit code."""
+    task, mirror = work.task, Mirror(places.mirror(repo.name))
+    commit = mirror.find_commit(orders.attempt_ref(task.key, work.number))
+    if commit is None:
+        return a.Fail("what it left was not kept in the mirror")
+    if task.remakes:  # it has landed before, wherever the branch is now
+        return Proven(commit=commit)
+    base = mirror.find_merge_base(commit, orders.integration_ref(repo.branch))
+    if base is None:
+        return a.Fail("what it made shares no history with the integration branch")
+    if mirror.get_tree(commit) in {mirror.get_tree(base), mirror.get_tree(work.start or base)}:
+        return a.Fail("it ended with exit code 0 but changed nothing")
+    if not mirror.list_changed(EMPTY_TREE, commit):
+        return a.Fail("it ended with exit code 0 but left nothing")
+    if stray := find_stray(mirror.list_changed(base, commit), task.get_details().get("paths", ())):
+        return a.Fail(f"it changed {stray}, outside its allowed `paths`")
+    return Proven(commit=commit)
+
+
+def choose_start(places: Places, connection: Connection, task: TaskRow, repo: RepoRow | None) -> str | None:
+    """Choose what an attempt goes on from: what its predecessor left at its end, or else when it was last saved."""
+    if not task.attempts or repo is None or task.branch is not None:
+        return None
+    number = task.attempts
+    attempts = queries.list_attempts_of_task(connection, task.key)
+    runs = queries.list_runs_of_attempt(connection, task.key, number)
+    mirror = Mirror(places.mirror(repo.name))
+    left = mirror.find_commit(orders.attempt_ref(task.key, number))
+    saved = list(list_refs(mirror.path, orders.save_ref(task.key, number)).values()) if left is None else []
+    kept = left or (saved[-1] if saved else None)
+    rework = find_rework(connection, task.key, number)
+    if rework and attempts:
+        return attempts[-1].commit_id if rework["mode"] == REWORK else None
+    if kept and mirror.find_merge_base(kept, orders.integration_ref(repo.branch)) is None:
+        kept = None  # its git directory was gone: what is not there may be deleted, or never have been looked at
+    return a.decide_start(attempts[-1] if attempts else None, runs, kept)
