@@ -1,5 +1,6 @@
--- A task without a prompt, or one whose prompt may be given to somebody now: nothing holds up what it belongs to, and not
--- everybody who may take it. The same is decided of one task by `may_start` (domain/session.py); a test compares them.
+-- A task without a prompt, or one whose prompt may be given to a runner now: nothing that it belongs to is held, and at
+-- least one of its runners is not. The same is decided of one task by `may_start` (domain/admission.py);
+-- tests/property/test_admission.py compares the two.
 
 (
   NOT EXISTS (SELECT 1 FROM task_runner WHERE task_runner.task = task.key)
