@@ -1,7 +1,10 @@
 """Where everything of a hive lies on disk."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,6 +12,27 @@ class Places:
     """A hive's directory; `root` holds hive.toml, everything else is under `.hive`."""
 
     root: Path
+
+    def name(self, word: str) -> str:
+        """Write a path as a name that another machine can resolve; any other word as it is.
+
+        `{hive}` stands for `root`, `{package}` for this program's files and `{python}` for the interpreter that runs
+        them. A word of somebody else's that begins with a brace is kept apart by a second one.
+        """
+        for mark, path in self._known:
+            if word == path or word.startswith(f"{path}/"):
+                return mark + word[len(path) :]
+        return f"{{{word}" if word.startswith("{") else word
+
+    def resolve(self, word: str) -> str:
+        """Write a named path as this machine has it."""
+        if word.startswith("{{"):
+            return word[1:]
+        return next((path + word[len(mark) :] for mark, path in self._known if word.startswith(mark)), word)
+
+    @property
+    def _known(self) -> tuple[tuple[str, str], ...]:
+        return ("{hive}", str(self.root)), ("{package}", _PACKAGE), ("{python}", sys.executable)
 
     @property
     def hive(self) -> Path:

@@ -10,12 +10,14 @@ import os
 import shutil
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.commands.tasks import cancel_task, retry_task
 from hivekeeper.domain.plan import PlanSpec
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import StaleEpochError
+from hivekeeper.places import Places
 from hivekeeper.runs import wrapper
 from hivekeeper.store import queries
 from tests.crash import limits, trains  # noqa: F401 - they declare theirs
@@ -354,14 +356,16 @@ def wrap(stage: Play) -> None:
     """Be the wrapper of an intended run, in place of the nursery."""
     with stage.ledger() as ledger, ledger.read() as connection:
         row = next(run for run in queries.list_open_runs(connection) if run.kind == "agent")
+        places = Places(Path(stage.root))
+        told = {name: places.resolve(word) for name, word in json.loads(row.environment).items()}
         hive = connection.rows("SELECT hive FROM head")[0][0]
-    environment = {"PATH": os.environ["PATH"], "HIVE_RUN": f"{hive}/{row.id}", **json.loads(row.environment)}
+    environment = {"PATH": os.environ["PATH"], "HIVE_RUN": f"{hive}/{row.id}", **told}
     request: dict[str, object] = {
         "run": row.id,
         "run_directory": f"{stage.root}/.hive/runs/{row.id}",
         "claim": {"boot_id": row.boot_id, "order": ""},
         "argv": ["sh", "-c", 'echo words && exec sh -c "$0"', json.loads(row.argv)[-1]],
-        "directory": row.directory,
+        "directory": places.resolve(row.directory),
         "environment": environment,
         "limits": {},
     }

@@ -211,7 +211,8 @@ def test_workers_read_neither_the_ledger_nor_the_mirror_nor_each_other(stage: Sc
     assert repository.git("--git-dir", str(stage.hive.places.mirror("app")), "show", "main:seen") == ""
     with stage.hive.ledger.read() as connection:
         (agent,) = (run for run in queries.list_open_runs(connection) if run.kind == "agent")
-    assert json.loads(agent.environment)["HOME"].startswith(str(stage.hive.places.sandbox("work/A", 1)))
+    home = stage.hive.places.resolve(json.loads(agent.environment)["HOME"])
+    assert home.startswith(str(stage.hive.places.sandbox("work/A", 1)))
 
 
 def test_a_sandbox_that_cannot_be_removed_is_tried_again_after_a_while(

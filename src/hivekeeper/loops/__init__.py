@@ -13,13 +13,18 @@ from importlib import import_module
 from typing import ClassVar
 
 from hivekeeper.clock import Clock
+from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain.events import Body, RunExited, RunLost
+from hivekeeper.domain.owners import Owner
+from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.steps import Start
 from hivekeeper.places import Places
 from hivekeeper.runs.local import Runs
 from hivekeeper.sandbox.isolation import Isolation
 from hivekeeper.settings import Settings
-from hivekeeper.store.ledger import ByKeeper, Ledger
+from hivekeeper.specs.names import name_places
+from hivekeeper.store.ledger import ByKeeper, Ledger, Transaction
 
 Counts = dict[str, int]
 
@@ -90,6 +95,10 @@ class Loop(ABC):
     def hears(self, body: Body) -> bool:
         """Tell whether this event may give the loop something to do."""
         return self.wakes.hears(body)
+
+    def _intend(self, tx: Transaction, owner: Owner, start: Start, spec: RunSpec) -> None:
+        """Write the intent of a run of this hive, in this boot."""
+        intend_run(tx, owner, start, name_places(self._places, spec), boot_id=self._boot_id)
 
     @abstractmethod
     def run_once(self) -> Counts:

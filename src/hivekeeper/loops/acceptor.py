@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivekeeper.commands import convoys as commands
-from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import convoy as c
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
@@ -65,7 +64,7 @@ class Acceptor(Loop):
         match action:
             case Start() as start:
                 spec = self._specify(case, start.kind)
-                intend_run(tx, own_convoy(case.convoy), start, spec, boot_id=self._boot_id)
+                self._intend(tx, own_convoy(case.convoy), start, spec)
             case Done():
                 accept = [run for run in case.runs if run.kind == "accept"][-1]
                 self._settle(tx, case, accept, "it was not accepted")

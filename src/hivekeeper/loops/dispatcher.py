@@ -22,7 +22,7 @@ from typing import assert_never
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import attempts as commands
-from hivekeeper.commands.runs import intend_run, request_kill
+from hivekeeper.commands.runs import request_kill
 from hivekeeper.commands.sessions import Budgets, park_attempt, place_hold, resume_attempt
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
@@ -127,7 +127,7 @@ class Dispatcher(Loop):
             for work, first in begun:
                 commands.dispatch_task(tx, work.task, start=work.start)
                 if isinstance(first, Begin):  # whatever else follows is decided by the next pass
-                    intend_run(tx, work.owner, first.start, first.spec, boot_id=self._boot_id)
+                    self._intend(tx, work.owner, first.start, first.spec)
         return {"judged": len(moves), "dispatched": len(begun), "resumed": len(resumed), "held": len(exhausted)}
 
     def _gather(
@@ -293,7 +293,7 @@ class Dispatcher(Loop):
         ended_at = (agent and agent.ended_at) or tx.now
         match move:
             case Begin(start, spec):
-                intend_run(tx, work.owner, start, spec, boot_id=self._boot_id)
+                self._intend(tx, work.owner, start, spec)
             case PlaceHold(hold, why):
                 place_hold(tx, hold, why=why)
             case Park(why):

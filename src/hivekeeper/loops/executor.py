@@ -9,7 +9,6 @@ Rules:
 
 import json
 import re
-from pathlib import Path
 from typing import assert_never
 
 from hivekeeper.clock import to_seconds
@@ -21,6 +20,7 @@ from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.sandbox.isolation import Mounts
+from hivekeeper.specs.names import resolve_places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
@@ -40,6 +40,7 @@ class Executor(Loop):
         super().__init__(parts)
         self.interval_s = self._settings.poll_s
         self._asked: dict[str, float] = {}
+        self._orders: dict[str, r.Order] = {}  # what is intended never changes
 
     def run_once(self) -> Counts:
         """Look at every open run, record what changed, then start and stop."""
@@ -54,19 +55,30 @@ class Executor(Loop):
         acted = sum(self._act(row, verdict) for row, verdict in verdicts)
         open_ids = {row.id for row in rows}
         self._asked = {run: at for run, at in self._asked.items() if run in open_ids}
+        self._orders = {run: order for run, order in self._orders.items() if run in open_ids}
         return {"recorded": len(notes), "acted": acted} if notes or acted else {}
 
     def _decide(self, row: RunRow) -> r.Verdict:
         intended_here = row.boot_id == self._runs.boot_id
-        known = None
+        known, order = None, self._read_order(row)
         if row.state is RunState.RUNNING:
             known = r.Claim(row.pid or 0, row.start_ticks or 0, row.boot_id, row.started_at or row.intended_at)
         look = self._runs.look(row.id, known)
-        if not Path(row.directory).is_relative_to(self._places.root):
-            look = _look_from_afar(look)
+        if row.state is RunState.RUNNING:
+            look = _look_from_afar(look, order.digest)
         kill = row.kill_requested_at is not None
-        order = r.digest_order(row.argv, row.directory, row.environment) if row.state is RunState.INTENDED else ""
-        return r.decide_run(row.state, look, intended_here=intended_here, kill=kill, order=order)
+        return r.decide_run(row.state, look, intended_here=intended_here, kill=kill, order=order.digest)
+
+    def _read_order(self, row: RunRow) -> r.Order:
+        """Read what the ledger wants run, with the paths of this machine."""
+        if row.id in self._orders:
+            return self._orders[row.id]
+        mounts = None if row.mounts is None else json.loads(row.mounts)
+        named = r.RunSpec(tuple(json.loads(row.argv)), row.directory, json.loads(row.environment), {}, mounts)
+        spec = resolve_places(self._places, named)
+        limits = json.loads(row.limits)
+        order = r.Order(row.id, row.kind, spec.argv, spec.directory, spec.environment, limits, spec.mounts)
+        return self._orders.setdefault(row.id, order)
 
     def _act(self, row: RunRow, verdict: r.Verdict) -> int:
         match verdict:
@@ -92,17 +104,8 @@ class Executor(Loop):
         if now - self._asked.get(row.id, -ASK_AGAIN_S) < ASK_AGAIN_S:
             return 0
         self._asked[row.id] = now
-        mounts = None if row.mounts is None else json.loads(row.mounts)
-        order = r.Order(
-            run=row.id,
-            kind=row.kind,
-            argv=tuple(json.loads(row.argv)),
-            directory=row.directory,
-            environment=json.loads(row.environment),
-            limits=json.loads(row.limits),
-            mounts=mounts,
-        )
-        self._runs.start(order, None if mounts is None else self._isolate(order, mounts))
+        order = self._read_order(row)
+        self._runs.start(order, None if order.mounts is None else self._isolate(order, order.mounts))
         return 1
 
     def _isolate(self, order: r.Order, mounts: dict[str, list[str]]) -> tuple[str, ...]:
@@ -130,15 +133,13 @@ class Executor(Loop):
 _MOVED = "the hive was moved while it ran"
 
 
-def _look_from_afar(look: r.Look) -> r.Look:
-    """Take a run of before the hive was moved for lost: it works, or would, on files that are not the hive's now."""
+def _look_from_afar(look: r.Look, order: str) -> r.Look:
+    """Take a run that began before the hive was moved for lost: it works on files that are not the hive's now."""
     match look:
-        case r.Alive(claim):
+        case r.Alive(claim) if claim.order not in ("", order):
             return r.Gone(claim, (claim.pid,), _MOVED)
-        case r.Gone(claim, leftovers) if claim is not None:
+        case r.Gone(r.Claim() as claim, leftovers) if claim.order not in ("", order):
             return r.Gone(claim, leftovers, _MOVED)
-        case r.Unclaimed():
-            return r.Gone(None, why="the hive was moved before its start was known")
         case _:
             return look
 

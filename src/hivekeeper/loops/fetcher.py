@@ -11,7 +11,6 @@ from typing import assert_never
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.remake import make_again
-from hivekeeper.commands.runs import intend_run
 from hivekeeper.commands.trust import check_configuration
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
@@ -98,7 +97,7 @@ class Fetcher(Loop):
                 # With its time: no fetch of before an older ledger was put back is taken for this one.
                 environment = {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}
                 spec = RunSpec(argv, str(self._places.root), environment, limit_ours(FETCH_WALL_S))
-                intend_run(tx, own_fetch(repo), start, spec, boot_id=self._boot_id)
+                self._intend(tx, own_fetch(repo), start, spec)
             case Later(_, run, wait_s, failures):
                 retry_at = to_text(to_seconds(tx.now) + wait_s)
                 commands.delay_fetch(tx, repo, describe_ending(run), failures, retry_at=retry_at)

@@ -14,7 +14,6 @@ from hivekeeper.clock import to_seconds
 from hivekeeper.commands import convoys as commands
 from hivekeeper.commands import history
 from hivekeeper.commands.attempts import sweep_attempt
-from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import events as e
 from hivekeeper.domain.convoy import Outcome, decide_outcome
 from hivekeeper.domain.owners import own_attempt
@@ -127,7 +126,7 @@ class Janitor(Loop):
         found = (self._settings.runners[str(run.runner)].find_log(run.session) for run in agents)
         logs = tuple(dict.fromkeys(filter(None, found)))
         spec = specify_removal(self._places, attempt.task, attempt.number, logs)
-        intend_run(tx, own_attempt(attempt.task, attempt.number, None), start, spec, boot_id=self._boot_id)
+        self._intend(tx, own_attempt(attempt.task, attempt.number, None), start, spec)
 
 
 def _list_ended(connection: Connection, convoys: Sequence[ConvoyRow]) -> list[tuple[ConvoyRow, Outcome, str | None]]:

@@ -20,7 +20,7 @@ from typing import assert_never
 
 from hivekeeper.commands import merges as commands
 from hivekeeper.commands.attempts import cancel_attempt
-from hivekeeper.commands.runs import intend_run, request_kill
+from hivekeeper.commands.runs import request_kill
 from hivekeeper.commands.trust import pin
 from hivekeeper.domain import events as e
 from hivekeeper.domain import gate as g
@@ -290,7 +290,7 @@ class Merger(Loop):
 
     def _intend_landing(self, tx: Transaction, entry: Entry, start: Start) -> None:
         spec = specify_landing(self._places, entry.row, entry.repo)
-        intend_run(tx, own_landing(entry.row), start, spec, boot_id=self._boot_id)
+        self._intend(tx, own_landing(entry.row), start, spec)
 
     def _go_on_landing(self, queue: Queue, entry: Entry) -> None:
         """Believe a landing when its run has ended well, so that it is safe on disk, and the branch holds it."""

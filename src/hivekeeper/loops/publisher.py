@@ -15,7 +15,6 @@ from shlex import join
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import merges as commands
-from hivekeeper.commands.runs import intend_run
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.owners import own_publishing
@@ -91,7 +90,7 @@ class Publisher(Loop):
         commands.begin_publishing(tx, repo, commit)
         argv = orders.publish_commit(self._places.mirror(repo.name), repo.path, commit, repo.branch, repo.publish)
         spec = RunSpec(argv, str(self._places.root), dict(orders.CLEAN_ENVIRONMENT), limit_ours(PUSH_WALL_S))
-        intend_run(tx, own_publishing(repo), action, spec, boot_id=self._boot_id)
+        self._intend(tx, own_publishing(repo), action, spec)
 
     def _end(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow], action: Action) -> None:
         run = runs[-1]

@@ -12,6 +12,7 @@ from hivekeeper.domain.train import Verdict
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.merging.entries import Entry
 from hivekeeper.places import Places
+from hivekeeper.specs.names import name_places
 from hivekeeper.specs.queue import Verification, specify_verification
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -107,8 +108,8 @@ class Checks:
         assert slot is not None
         verification = Verification(check.gate, check.commit, slot, self.wall_s)
         spec = specify_verification(self.places, verification, start.kind, self.boot_id)
-        owner = own_tree(check.gate, check.tree)
-        return lambda tx: intend_run(tx, owner, start, spec, boot_id=self.boot_id, slot=slot)
+        owner, named = own_tree(check.gate, check.tree), name_places(self.places, spec)
+        return lambda tx: intend_run(tx, owner, start, named, boot_id=self.boot_id, slot=slot)
 
     def _is_laid_out(self, slot: int | None, tree: str) -> bool:
         """Look whether a check-out holds what a try has laid out there: nobody else was given it since."""

@@ -26,6 +26,7 @@ from hivekeeper.merging.entries import Entry
 from hivekeeper.places import Places
 from hivekeeper.runners.answers import Answer, Question, Unfit
 from hivekeeper.specs import queue as specs
+from hivekeeper.specs.names import name_places
 from hivekeeper.specs.session import write_prompt
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -93,8 +94,8 @@ class Settler:
         return Budgets(connection, self.day, now=self.clock.now()).find_exhausted(entry.task)
 
     def _intend(self, entry: Entry, start: Start, spec: RunSpec) -> Act:
-        owner = own_attempt(entry.row.task, entry.row.attempt, entry.row.repo)
-        return lambda tx: intend_run(tx, owner, start, spec, boot_id=self.boot_id)
+        owner, named = own_attempt(entry.row.task, entry.row.attempt, entry.row.repo), name_places(self.places, spec)
+        return lambda tx: intend_run(tx, owner, start, named, boot_id=self.boot_id)
 
     def _begin(self, tx: Transaction, entry: Entry, start: Start, spec: RunSpec, clash: Clash, head: str) -> None:
         commands.note_conflict(tx, entry.row, ours=head, tree=clash.tree, paths=clash.paths)

@@ -22,8 +22,8 @@ def collect_outputs(work: Path, kept: Path, target: Path | None, outputs: tuple[
 
 def remove_sandbox(sandbox: Path, gate: Path, kept: Path, logs: Sequence[str]) -> tuple[str, ...]:
     """Remove a worker's sandbox, whatever it has made of its permissions; first keep what its program wrote down."""
-    keep = [sys.executable, "-I", "-S", str(_SESSION_LOG), str(sandbox), str(kept), *logs]
-    script = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@" 2>/dev/null; rm -rf -- "$@"; }'
     # A log that cannot be kept is no reason to fill the disk.
-    first = f"{shlex.join(keep)} || :\n" if logs else ""
-    return ("sh", "-c", first + script, "sh", str(sandbox), str(gate))
+    keep = f'"$1" -I -S "$2" "$4" "$3" {shlex.join(logs)} || :\n' if logs else ""
+    script = 'rm -rf -- "$@" 2>/dev/null || { chmod -R u+rwX -- "$@" 2>/dev/null; rm -rf -- "$@"; }'
+    own = (sys.executable, str(_SESSION_LOG), str(kept))
+    return ("sh", "-c", f"{keep}shift 3\n{script}", "sh", *own, str(sandbox), str(gate))

@@ -155,9 +155,9 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool, places: Places 
         needs += _need_repo(repo, [entry for entry in waiting if entry.repo == repo.name], mirror)
     for attempt in queries.list_removable_sandboxes(connection, MOST_NEEDS):
         runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
-        needs += _need_removal(attempt, runs[-1]) if runs else ()
+        needs += _need_removal(attempt, runs[-1], places) if runs else ()
     in_sight = [convoy.name for convoy in queries.list_convoys(connection)]
-    needs += _need_backups(_list_not_pushed(connection, in_sight))
+    needs += _need_backups(_list_not_pushed(connection, in_sight), places)
     for state in (TaskState.UNKNOWN, TaskState.FAILED):
         tasks = [task for task in queries.list_tasks_in_state(connection, state) if task.convoy in in_sight]
         for task in tasks[:MOST_NEEDS]:
@@ -196,7 +196,7 @@ def _need_repo(repo: RepoRow, waiting: Sequence[MergeRow], mirror: str) -> Itera
         yield {"what": what, "type": f"hive queue approve {entry.task}"}
 
 
-def _need_removal(attempt: AttemptRow, last: RunRow) -> Iterator[Need]:
+def _need_removal(attempt: AttemptRow, last: RunRow, places: Places | None) -> Iterator[Need]:
     """Tell why a settled attempt's sandbox stays, by its last run; a lost one is repeated by the keeper."""
     if last.succeeded or last.is_open:
         return
@@ -205,8 +205,14 @@ def _need_removal(attempt: AttemptRow, last: RunRow) -> Iterator[Need]:
         yield {"what": f"{what}: {describe_ending(last)}.", "type": f"hive task show {attempt.task}"}
     if last.kind == "remove" and last.state is RunState.EXITED:
         what = f"What attempt {attempt.number} at {attempt.task} made is kept, but its sandbox could not be removed"
-        directories = json.loads(last.argv)[-2:]
+        directories = _read_words(last, 2, places)
         yield {"what": f"{what}: {describe_ending(last)}.", "type": join(("sudo", "rm", "-rf", *directories))}
+
+
+def _read_words(run: RunRow, count: int, places: Places | None) -> list[str]:
+    """Read the last words of a run's command."""
+    words = json.loads(run.argv)[-count:]
+    return [places.resolve(word) for word in words] if places else list(words)
 
 
 def _list_not_pushed(connection: Connection, convoys: Iterable[str]) -> Iterator[RunRow]:
@@ -219,11 +225,11 @@ def _list_not_pushed(connection: Connection, convoys: Iterable[str]) -> Iterator
                 yield run
 
 
-def _need_backups(runs: Iterable[RunRow]) -> Iterator[Need]:
+def _need_backups(runs: Iterable[RunRow], places: Places | None) -> Iterator[Need]:
     """Tell for each repository what was not pushed, all together: if one push fails, so do many."""
     by_target: dict[tuple[str, str], list[RunRow]] = {}
     for run in runs:
-        mirror, target, _ref = json.loads(run.argv)[-3:]
+        mirror, target, _ref = _read_words(run, 3, places)
         by_target.setdefault((mirror, target), []).append(run)
     for (mirror, target), failed in by_target.items():
         names = ", ".join(f"{run.task} (attempt {run.attempt})" for run in failed[:_MOST_NAMED])
