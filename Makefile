@@ -4,10 +4,14 @@
 BIN = .venv/bin
 BENCHES = ledger door tasks workers merge simulate
 
-.PHONY: .venv .tools .agents .huey demo test crash power soak bench $(BENCHES:%=bench-%) check check-style check-types check-imports check-shape format lock clean
+.PHONY: .venv .tools .agents .huey demo recording test crash power soak bench $(BENCHES:%=bench-%) check check-style check-types check-imports check-shape format lock clean
 
 demo: .venv .tools
 	@$(BIN)/hive demo
+
+# The picture in the README, from a real run; a test fails when the demo prints other words than it shows.
+recording: .venv .tools
+	@$(BIN)/python -m tests.recording.record
 
 # The check first, because it is quick, but for the shape, which is among the tests; these also when it fails, so that
 # one run tells everything. Most of them wait for processes, so several files are tried at once; tests/conftest.py says
