@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -174,12 +175,14 @@ def test_an_entry_is_shown_with_its_gates_runs_and_what_was_asked_for(shell: She
     }
     keep(world, e.MessageSent("c/a/1", "REWORK_REQUEST", "c/a", 1, body))
     bring_entry(world, "c/a", "VERIFYING", 2)
-    world.intend(GATE_RUN)
+    owner = GATE_RUN.removeprefix("_gates/").removesuffix(".1.1.gate")
+    run = e.RunIntended(GATE_RUN, "gate", None, None, "r", ["make"], "/", {}, {}, "boot")
+    keep(world, replace(run, owner_kind="tree", owner=owner))
     keep(world, e.RunStarted(GATE_RUN, 1, 1, "boot"))
     lines = shell.hive("queue", "show", "a").splitlines()
     assert lines[0] == "c/a (attempt 2, number 1 of r): verifying on top of what has landed"
     assert f"  tree       {'d' * 40}" in lines
-    assert f"  agent      under way ({GATE_RUN})" in lines
+    assert f"  gate       under way ({GATE_RUN})" in lines
     assert f"  attempt 1  refused: its gate did not pass ({'b' * 10})" in lines
     begin = lines.index("Retry instructions after attempt 1:")
     assert lines[begin + 1 : begin + 10] == [
