@@ -14,6 +14,7 @@ from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.hive import open_hive
 from hivekeeper.keeper.programs import find_hive_isolation
 from hivekeeper.runs.wrapper import read_boot_id
+from hivekeeper.places import Places
 from hivekeeper.sandbox.isolation import Level
 from hivekeeper.store.sqlite import reading_only
 from hivekeeper.views.status import find_tried_level, show_status
@@ -36,7 +37,8 @@ def repository(tmp_path: Path) -> Repository:
 
 def _show(root: Path, isolation: Level | None = None, require: str | None = None) -> dict[str, Any]:
     with reading_only(root / ".hive" / "ledger.db") as connection:
-        return show_status(connection, keeper_is_alive=False, isolation=isolation, require=require)
+        places = Places(root)
+        return show_status(connection, keeper_is_alive=False, isolation=isolation, require=require, places=places)
 
 
 def _needs(root: Path, word: str) -> list[dict[str, str]]:
