@@ -13,8 +13,8 @@ from hivekeeper.cli import render
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.hive import open_hive
 from hivekeeper.keeper.programs import find_hive_isolation
-from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.places import Places
+from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.sandbox.isolation import Level
 from hivekeeper.store.sqlite import reading_only
 from hivekeeper.views.status import find_tried_level, show_status
