@@ -14,6 +14,7 @@ from hivekeeper.domain.plan import make_task
 from hivekeeper.domain.states import TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.hive import find_living_holder
+from hivekeeper.runs.local import LocalOutputs
 from hivekeeper.store import queries
 from hivekeeper.views.failures import show_failure
 from hivekeeper.views.tasks import get_task, list_tasks, show_task, show_why
@@ -93,7 +94,7 @@ def task_show(task: str, *, json: Json = False) -> None:
     with hive.ledger.read() as connection:
         kept, now = find_living_holder(connection) is not None, hive.ledger.clock.now()
         row = get_task(connection, task)
-        view = show_task(connection, row, keeper_is_alive=kept, now=now, outputs=hive.places.runs)
+        view = show_task(connection, row, keeper_is_alive=kept, now=now, outputs=LocalOutputs(hive.places.runs))
     render.print_json(view) if json else render.print_task(view)
 
 
@@ -106,7 +107,7 @@ def task_why(task: str, *, json: Json = False) -> None:
         sentence = show_why(
             connection, row, keeper_is_alive=find_living_holder(connection) is not None, now=hive.ledger.clock.now()
         )
-        failure = show_failure(connection, row, hive.places.runs)
+        failure = show_failure(connection, row, LocalOutputs(hive.places.runs))
     view = {"task": row.key, "state": row.state.value, "why": sentence, "failure": failure}
     if json:
         render.print_json(view)

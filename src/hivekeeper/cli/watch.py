@@ -210,7 +210,7 @@ class _Picture:
     def show(self, connection: Connection, news: Sequence[str]) -> None:
         now = self._hive.ledger.clock.now()
         with suppress(UnavailableError):  # too few descriptors to look at runs, say: the last picture stays
-            workers = list_workers(connection, self._runs, self._hive.places.runs, now=now)
+            workers = list_workers(connection, self._runs, now=now)
             convoys = [convoy for convoy in queries.list_convoys(connection) if self._is_shown(convoy)]
             bars = [render.draw_convoy(self._show_convoy(connection, convoy, now)) for convoy in convoys]
             height = max(1, self._live.console.height - len(bars) - 2)

@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
@@ -17,7 +16,7 @@ from hivekeeper.commands.sessions import tell_worker
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.hive import Records, find_living_holder
 from hivekeeper.runners import is_piece
-from hivekeeper.runs.local import LocalRuns, open_output
+from hivekeeper.runs.local import LocalRuns, Outputs
 from hivekeeper.store.ledger import read_head
 from hivekeeper.views import session_logs
 from hivekeeper.views import workers as views
@@ -41,7 +40,7 @@ def worker_ls(*, json: Json = False) -> None:
     """List workers and their state: working, stalled, zombie, or in the queue."""
     hive = read_here()
     with _look(hive) as runs, hive.ledger.read() as connection:
-        rows = views.list_workers(connection, runs, hive.places.runs, now=hive.ledger.clock.now())
+        rows = views.list_workers(connection, runs, now=hive.ledger.clock.now())
         kept = find_living_holder(connection) is not None
     if json:
         render.print_json(rows)
@@ -77,7 +76,7 @@ def worker_log(
         return not follow or not isinstance(runs.look(run.id, views.find_claim(run)), Alive | Unclaimed)
 
     with suppress(KeyboardInterrupt), _look(hive) as runs:
-        if not _print_output(hive.places.runs, run.id, lines, is_over):
+        if not _print_output(runs, run.id, lines, is_over):
             typer.echo(f"{name} has said nothing{' so far' if run.is_open and not follow else ''}.", err=True)
 
 
@@ -97,12 +96,12 @@ def _print_sessions(who: str, number: int | None, lines: int) -> None:
             typer.echo(render.clean(line))
 
 
-def _print_output(root: Path, run: str, lines: int, is_over: Callable[[], bool]) -> bool:
+def _print_output(outputs: Outputs, run: str, lines: int, is_over: Callable[[], bool]) -> bool:
     """Print the last lines a run has said and all that come until it is over; False when it said nothing at all."""
     file, over = None, False
     while file is None and not over:
         over = is_over()  # asked before looking: what was said before the end is there when the end is
-        file = open_output(root, run)
+        file = outputs.open_output(run)
         if file is None and not over:
             time.sleep(_LOOK_AGAIN_S)
     if file is None:

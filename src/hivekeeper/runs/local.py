@@ -28,7 +28,19 @@ from hivekeeper.runs import wrapper
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 
 
-class Runs(Protocol):
+class Outputs(Protocol):
+    """What runs have written, for whoever only reads."""
+
+    def open_output(self, run: str) -> BinaryIO | None:
+        """Open what a run has written; None when there is nothing."""
+        ...
+
+    def name_output(self, run: str) -> str:
+        """Name the place of what a run has written, for a person."""
+        ...
+
+
+class Runs(Outputs, Protocol):
     """Where runs run."""
 
     boot_id: str
@@ -57,10 +69,6 @@ class Runs(Protocol):
         """Read the end of what a run said."""
         ...
 
-    def open_output(self, run: str) -> BinaryIO | None:
-        """Open what a run has said; None when there is nothing."""
-        ...
-
     def close(self) -> None:
         """Let go; runs go on."""
         ...
@@ -84,12 +92,37 @@ def _translate_os_errors(act: Callable[P, R]) -> Callable[P, R]:
     return acting
 
 
-class LocalRuns:
+class LocalOutputs:
+    """Outputs as files of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @_translate_os_errors
+    def open_output(self, run: str) -> BinaryIO | None:
+        """Open it without following links; None also for what is no file."""
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._root / run / "output", flags)
+        except OSError as error:
+            if error.errno in (*_NOT_A_FILE, errno.ENOENT, errno.ENOTDIR):
+                return None
+            raise
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return os.fdopen(descriptor, "rb")
+        os.close(descriptor)
+        return None
+
+    def name_output(self, run: str) -> str:
+        return str(self._root / run / "output")
+
+
+class LocalRuns(LocalOutputs):
     """Runs as processes of this machine."""
 
     def __init__(self, root: Path, hive: str, on_change: Callable[[], None] = lambda: None) -> None:
+        super().__init__(root.resolve())
         self.boot_id = wrapper.read_boot_id()
-        self._root = root.resolve()
         self._hive = hive
         self._on_change = on_change
         self._nursery: subprocess.Popen[bytes] | None = None
@@ -180,9 +213,6 @@ class LocalRuns:
     @_translate_os_errors
     def read_output(self, run: str, tail_bytes: int = 65536) -> str:
         return _read(f"{self._root}/{run}/output", tail_bytes=tail_bytes) or ""
-
-    def open_output(self, run: str) -> BinaryIO | None:
-        return open_output(Path(self._root), run)
 
     def close(self) -> None:
         self._closing = True
@@ -299,21 +329,6 @@ class LocalRuns:
                     if marker in environ.split(b"\0") and wrapper.read_start_ticks(int(process.name)) is not None:
                         found.append(int(process.name))
         return tuple(found)
-
-
-@_translate_os_errors
-def open_output(root: Path, run: str) -> BinaryIO | None:
-    """Open what a run has said, to be read from anywhere; None when there is nothing, or something that is no file."""
-    try:
-        descriptor = os.open(root / run / "output", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in (*_NOT_A_FILE, errno.ENOENT, errno.ENOTDIR):
-            return None
-        raise
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    return None
 
 
 def _write_in_time(descriptor: int, line: bytes) -> None:

@@ -75,6 +75,9 @@ class FakeRuns:
         del run, tail_bytes
         return ""
 
+    def name_output(self, run: str) -> str:
+        return run
+
     def open_output(self, run: str) -> BinaryIO | None:
         del run
         return None

@@ -1,13 +1,12 @@
 """What failed in its own last lines, and where all of them are."""
 
 import os
-from pathlib import Path
 from shlex import join
 from typing import Any
 
 from hivekeeper.domain.rows import RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState
-from hivekeeper.runs.local import open_output
+from hivekeeper.runs.local import Outputs
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 
@@ -17,13 +16,13 @@ _LONGEST_LINE = 200
 _WORTH_READING = ("sandbox", "setup", "agent", "snapshot", "resolve")
 
 
-def show_failure(connection: Connection, task: TaskRow, outputs: Path | None) -> dict[str, Any] | None:
+def show_failure(connection: Connection, task: TaskRow, outputs: Outputs | None) -> dict[str, Any] | None:
     """Show the last lines of what failed in a task's last attempt; None where nothing did, or nothing was said.
 
-    `outputs` is where runs speak. What an agent program says is for programs: of it only the place is told.
+    What an agent program says is for programs: of it only the place is told.
     """
     run = _find_failed(connection, task) if outputs is not None and task.attempts else None
-    if run is None or outputs is None or (file := open_output(outputs, run.id)) is None:
+    if run is None or outputs is None or (file := outputs.open_output(run.id)) is None:
         return None
     with file:
         size = os.fstat(file.fileno()).st_size
@@ -32,7 +31,7 @@ def show_failure(connection: Connection, task: TaskRow, outputs: Path | None) ->
     lines = [line.rstrip()[:_LONGEST_LINE] for line in words.splitlines() if line.strip()]
     if not lines:
         return None
-    path = str(outputs / run.id / "output")
+    path = outputs.name_output(run.id)
     last = [] if run.runner else lines[-_MOST_LINES:]
     return {"run": run.id, "kind": run.kind, "lines": last, "path": path, "type": join(("less", path))}
 

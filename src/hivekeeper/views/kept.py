@@ -12,7 +12,7 @@ from hivekeeper.errors import InputError
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.places import Places
-from hivekeeper.runs.local import open_output
+from hivekeeper.runs.local import LocalOutputs
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.views.tasks import get_task
@@ -106,7 +106,7 @@ def list_not_kept(places: Places, task: TaskRow, kept: Kept) -> list[str]:
         missing = (output for output in task.outputs if not (there / output).exists())
         return [f"{output} (it was not there, or no plain file)" for output in missing]
     words = kept.run.reason if kept.run else ""  # its last ones; all of them lie beside it
-    if kept.run and (file := open_output(places.runs, kept.run.id)):
+    if kept.run and (file := LocalOutputs(places.runs).open_output(kept.run.id)):
         with file:
             words = file.read(_MOST_READ).decode("utf-8", "replace")
     said = [line.removeprefix(_SAID) for line in words.splitlines() if line.startswith(_SAID)]

@@ -17,6 +17,7 @@ from hivekeeper.domain.sequences import NOT_AS_PROMISED
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
 from hivekeeper.domain.steps import Retry, Start
 from hivekeeper.places import Places
+from hivekeeper.runs.local import LocalOutputs
 from hivekeeper.sandbox.isolation import Level
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -163,7 +164,7 @@ def list_needs(connection: Connection, *, keeper_is_alive: bool, places: Places 
         for task in tasks[:MOST_NEEDS]:
             verb = "may have run" if state is TaskState.UNKNOWN else "failed"
             need: Need = {"what": f"{task.key} {verb}: {task.reason}.", "type": f"hive task retry {task.key}"}
-            failure = show_failure(connection, task, places.runs if places else None)
+            failure = show_failure(connection, task, LocalOutputs(places.runs) if places else None)
             needs.append({**need, "failure": failure} if failure else need)
     return needs
 

@@ -1,6 +1,5 @@
 """One task and its story."""
 
-from pathlib import Path
 from typing import Any
 
 from hivekeeper.domain.admission import Held, may_start, need_of
@@ -11,6 +10,7 @@ from hivekeeper.domain.rows import TaskRow
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.why import Facts, explain
 from hivekeeper.errors import InputError
+from hivekeeper.runs.local import Outputs
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.views.convoys import get_convoy
@@ -115,9 +115,9 @@ def _find_hold(connection: Connection, task: TaskRow, now: str) -> HoldRow | Non
 
 
 def show_task(
-    connection: Connection, task: TaskRow, *, keeper_is_alive: bool, now: str = "", outputs: Path | None = None
+    connection: Connection, task: TaskRow, *, keeper_is_alive: bool, now: str = "", outputs: Outputs | None = None
 ) -> dict[str, Any]:
-    """Show a task, every attempt at it and every run of each; `outputs` is where runs speak."""
+    """Show a task, every attempt at it and every run of each; `outputs` is what runs have written."""
     attempts = []
     for attempt in queries.list_attempts_of_task(connection, task.key):
         runs = [

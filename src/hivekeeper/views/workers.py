@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hivekeeper.clock import to_seconds
@@ -11,7 +10,7 @@ from hivekeeper.domain.run import Claim, Ended, Look
 from hivekeeper.domain.states import AttemptState, RunState
 from hivekeeper.domain.workers import WorkerState, decide_worker
 from hivekeeper.errors import InputError
-from hivekeeper.runs.local import Runs, open_output
+from hivekeeper.runs.local import Outputs, Runs
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.views.convoys import list_attempts
@@ -21,8 +20,8 @@ _MOST_CLEANUPS = 100
 _AT_WORK = (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
 
 
-def list_workers(connection: Connection, runs: Runs, outputs: Path, *, now: str) -> list[dict[str, Any]]:
-    """List the workers at work, longest first, each with a look at its present run; `outputs` is where runs speak."""
+def list_workers(connection: Connection, runs: Runs, *, now: str) -> list[dict[str, Any]]:
+    """List the workers at work, longest first, each with a look at its present run."""
     merges = {(entry.task, entry.attempt): entry for entry in queries.list_open_merges(connection)}
     shown = [_show_cleanup(attempt, now) for attempt in queries.list_removable_sandboxes(connection, _MOST_CLEANUPS)]
     for state in _AT_WORK:
@@ -32,7 +31,7 @@ def list_workers(connection: Connection, runs: Runs, outputs: Path, *, now: str)
             under_way = (run for run in reversed(of_attempts.get(key, [])) if run.is_open and run.kind != "save")
             run = next(under_way, None)
             look = runs.look(run.id, find_claim(run)) if run else None
-            said_at_s, size = _listen(run, outputs) if run else (None, None)
+            said_at_s, size = _listen(run, runs) if run else (None, None)
             silent_s = None if said_at_s is None else max(0.0, to_seconds(now) - said_at_s)
             since = _find_begin(run, look, merges.get(key), of_attempts.get(key, [])) or attempt.started_at
             shown.append(
@@ -92,11 +91,11 @@ def find_claim(run: RunRow) -> Claim | None:
     return Claim(run.pid or 0, run.start_ticks or 0, run.boot_id, run.started_at or run.intended_at)
 
 
-def _listen(run: RunRow, outputs: Path) -> tuple[float | None, int | None]:
+def _listen(run: RunRow, outputs: Outputs) -> tuple[float | None, int | None]:
     """Tell when a run last said something, or began to say nothing, and how much it has said."""
     if run.started_at is None:
         return None, None
-    file = open_output(outputs, run.id)
+    file = outputs.open_output(run.id)
     if file is None:
         return to_seconds(run.started_at), 0
     with file:
