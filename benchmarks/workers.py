@@ -19,7 +19,7 @@ from benchmarks.ledger import BENCHED_BY, Say
 from hivekeeper.clock import SystemClock, to_seconds
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.config.values import FILE_NAME
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.states import RunState, TaskState
@@ -278,7 +278,7 @@ def _is_adopted(hive: _Hive, epoch: int, workers: int) -> bool:
             return False
         if _count_watched(hive.keeper.pid) < workers:
             return False
-        seen = list_workers(connection, hive.runs, hive.places.runs, now=SystemClock().now())
+        seen = list_workers(connection, hive.runs, now=SystemClock().now())
     return len([row for row in seen if row["state"] == WorkerState.WORKING]) >= workers
 
 
@@ -332,4 +332,4 @@ def _memory_mb(pid: int, kind: str) -> float:
 
 
 def _name(task: str, kind: str) -> str:
-    return own_attempt(task, 1, None).name_run(Start(kind))
+    return attempt_owner(task, 1, None).name_run(Start(kind))

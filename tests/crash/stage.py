@@ -16,7 +16,7 @@ from hivekeeper.clock import SystemClock, to_seconds
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.domain.states import ConvoyState, TaskState
-from hivekeeper.domain.waits import LONGEST_FETCH_S
+from hivekeeper.domain.waits import MAX_FETCH_WAIT_S
 from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper.keeper import Keeper
@@ -120,7 +120,7 @@ class Play(Stage):
             retries = [repo.fetch_retry_at for repo in queries.list_repos(connection) if repo.fetch_retry_at]
         if retries and not still_open:  # a killed git is taken for a repository that is away for seconds
             wait_s = to_seconds(min(retries)) - to_seconds(SystemClock().now())
-            time.sleep(min(max(wait_s, 0.0), LONGEST_FETCH_S))  # real time: as long as the keeper would wait
+            time.sleep(min(max(wait_s, 0.0), MAX_FETCH_WAIT_S))  # real time: as long as the keeper would wait
 
     def _note(self, loop: str, error: Exception) -> None:
         """Write down that a pass failed: the judge of a play is told, and undisturbed there may be none."""

@@ -13,7 +13,7 @@ from hivekeeper.commands import attempts, convoys, merges, runs, sessions, tasks
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.convoy import Outcome as ConvoyOutcome
 from hivekeeper.domain.convoy import decide_outcome
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Claim, Ending, RunSpec
@@ -94,7 +94,7 @@ def _deeds(*options: tuple[str, Callable[[Transaction], object], Comes | None]) 
 
 def dispatch(tx: Transaction, task: TaskRow) -> None:
     """Give a task to a worker, as the dispatcher does."""
-    owner = own_attempt(task.key, attempts.dispatch_task(tx, task).number, task.repo)
+    owner = attempt_owner(task.key, attempts.dispatch_task(tx, task).number, task.repo)
     spec = RunSpec(("true",), "/", {}, {"wall_s": 1.5})
     assert runs.intend_run(tx, owner, Start("agent"), spec, boot_id=BOOT)
     assert not runs.intend_run(tx, owner, Start("agent"), spec, boot_id=BOOT)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands.sessions import lift_hold, place_hold
-from hivekeeper.domain.admission import Go, may_start, need_of
+from hivekeeper.domain.admission import Admitted, may_start, need_of_task
 from hivekeeper.domain.budget import DAY
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.session import Hold
@@ -61,7 +61,11 @@ def test_what_may_start_is_the_same_in_sql_and_for_each_task(
             with world.ledger.read() as connection:
                 chosen = {task.id for task in queries.list_ready_tasks(connection, 99, now=now)}
                 rows, found = queries.list_tasks_of_convoy(connection, "c"), queries.list_holds(connection)
-            free = {row.id for row in rows if not row.runners or isinstance(may_start(need_of(row), found, now), Go)}
+            free = {
+                row.id
+                for row in rows
+                if not row.runners or isinstance(may_start(need_of_task(row), found, now), Admitted)
+            }
             assert chosen == free
         finally:
             world.close()

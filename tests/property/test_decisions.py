@@ -18,10 +18,10 @@ from hivekeeper.domain import report
 from hivekeeper.domain import steps as s
 from hivekeeper.domain import train as t
 from hivekeeper.domain.convoy import Outcome, decide_outcome, decide_swarm
-from hivekeeper.domain.owners import own_attempt, own_tree
+from hivekeeper.domain.owners import attempt_owner, tree_owner
 from hivekeeper.domain.rows import RepoRow, RunRow, TaskRow
 from hivekeeper.domain.schema import get_table
-from hivekeeper.domain.sequences import SETTLE, choose_gate, choose_work
+from hivekeeper.domain.sequences import RESOLVE, attempt_sequence, gate_sequence
 from hivekeeper.domain.states import RepoState, RunState, TaskState
 from tests.property.budget import PATIENCE, tries
 
@@ -38,7 +38,7 @@ STATUSES = st.one_of(st.just(0), st.integers(0, 255), st.sampled_from(SIGNALS).m
 def make_run(kind: str, number: int = 1, boot: str = BOOTS[0], try_number: int = 1) -> RunRow:
     """Intend a run."""
     return RunRow(
-        id=own_attempt(TASK, 1, None).name_run(s.Start(kind, number)), number=number, try_number=try_number,
+        id=attempt_owner(TASK, 1, None).name_run(s.Start(kind, number)), number=number, try_number=try_number,
         kind=kind, task=TASK, attempt=1, repo=None, argv="[]", directory="/",
         environment="{}", limits="{}", boot_id=boot, state=RunState.INTENDED, pid=None, start_ticks=None,
         exit_status=None, ended_by=None, output_bytes=None, reason="", intended_at=AT, started_at=None, ended_at=None,
@@ -90,7 +90,7 @@ tasks = st.builds(
 def test_every_attempt_comes_to_a_verdict_and_its_agent_runs_once(task: TaskRow, data: st.DataObject) -> None:
     details = data.draw(st.fixed_dictionaries({}, optional={"setup": SAID, "keep": st.just(["k"]), "backup": SAID}))
     repo = make_repo(details) if task.repo else None
-    sequence = choose_work(task, repo, data.draw(st.none() | st.just("c0ffee")))
+    sequence = attempt_sequence(task, repo, data.draw(st.none() | st.just("c0ffee")))
     runs: list[RunRow] = []
     boots = iter(BOOTS)
     boot = next(boots)
@@ -184,7 +184,7 @@ def make_gate_run(start: s.Start, boot: str) -> RunRow:
     """Intend a run that verifies a tree; each try in another check-out."""
     run, slot = make_run(start.kind, start.number, boot, start.try_number), 1 + start.try_number % 2
     values = {name: getattr(run, name) for name in get_table(RunRow).columns}
-    name = own_tree(g.Gate(make_repo({})), "4" * 40).name_run(start, slot)
+    name = tree_owner(g.Gate(make_repo({})), "4" * 40).name_run(start, slot)
     return RunRow(**values | {"id": name, "task": None, "attempt": None, "repo": "r", "boot_id": boot, "slot": slot})
 
 
@@ -197,7 +197,7 @@ def test_every_tree_comes_to_a_verdict_and_it_is_what_its_runs_said(
     details: dict[str, object], data: st.DataObject
 ) -> None:
     gate, boot = g.Gate(make_repo(details)), BOOTS[0]
-    kinds = choose_gate(gate.repo).kinds
+    kinds = gate_sequence(gate.repo).kinds
     runs: list[RunRow] = []
     for _ in range(8 * len(kinds)):
         boot = BOOTS[1] if data.draw(st.integers(0, 19)) == 0 else boot
@@ -254,7 +254,7 @@ def see_that_it_was_said(found: g.Found, runs: Sequence[RunRow], boot: str) -> N
 @tries(200)
 def test_a_failure_that_was_counted_is_not_counted_again(data: st.DataObject) -> None:
     gate, runs = g.Gate(make_repo({})), list[RunRow]()
-    kinds = choose_gate(gate.repo).kinds
+    kinds = gate_sequence(gate.repo).kinds
     for number in range(1, data.draw(st.integers(1, 4)) + 1):
         for kind in kinds:
             runs.append(make_ended(make_gate_run(s.Start(kind, number, number), BOOTS[0]), 0))
@@ -284,14 +284,14 @@ def test_a_conflict_is_settled_by_what_was_kept_or_given_up_in_bounded_runs(data
     runs, boot, used = list[RunRow](), BOOTS[0], frozenset[str]()
     for _ in range(60):
         boot = BOOTS[1] if data.draw(st.integers(0, 19)) == 0 else boot
-        match s.decide(SETTLE, runs, s.Facts(boot, refused=used)):
+        match s.decide(RESOLVE, runs, s.Facts(boot, rejected=used)):
             case s.Start() as start:
                 see_that_settling_goes_on(runs, start, boot)
                 runs.append(make_run(start.kind, start.number, boot, start.try_number))
             case s.Done(run):
                 assert run.id not in used, "what was used already is used again"
                 made = {other.kind for other in runs if other.try_number == run.try_number and other.succeeded}
-                assert made == set(SETTLE.kinds), "what nobody kept"
+                assert made == set(RESOLVE.kinds), "what nobody kept"
                 if data.draw(st.booleans()):
                     return
                 used |= {run.id}  # it conflicts with what has landed since
@@ -311,7 +311,7 @@ def test_a_conflict_is_settled_by_what_was_kept_or_given_up_in_bounded_runs(data
 def see_that_settling_goes_on(runs: Sequence[RunRow], start: s.Start, boot: str) -> None:
     """Hold the next run that settles a conflict against those before it."""
     of_try = [run for run in runs if run.try_number == start.try_number]
-    assert [*(run.kind for run in of_try), start.kind] == list(SETTLE.kinds[: len(of_try) + 1]), "out of order"
+    assert [*(run.kind for run in of_try), start.kind] == list(RESOLVE.kinds[: len(of_try) + 1]), "out of order"
     assert all(run.succeeded and run.boot_id == boot for run in of_try), "files that nobody synced"
 
 
@@ -359,18 +359,18 @@ def play_rounds(*rounds: str) -> list[RunRow]:
 def test_neither_a_reboot_nor_a_limit_uses_up_a_try_at_settling_a_conflict(rounds: tuple[str, ...]) -> None:
     runs, boot = play_rounds(*rounds), BOOTS[1] if rounds[-1] == "reboot" else BOOTS[0]
     number = len(rounds) + 1
-    assert s.decide(SETTLE, runs, s.Facts(boot)) == s.Start("conflict", number, number)
+    assert s.decide(RESOLVE, runs, s.Facts(boot)) == s.Start("conflict", number, number)
 
 
 def test_two_refusals_or_three_troubles_of_our_own_end_the_settling_of_a_conflict() -> None:
     for rounds in (("refused", "limit", "refused"), ("lost", "lost", "lost")):
-        assert isinstance(s.decide(SETTLE, play_rounds(*rounds), s.Facts(BOOTS[0])), s.Failed)
+        assert isinstance(s.decide(RESOLVE, play_rounds(*rounds), s.Facts(BOOTS[0])), s.Failed)
 
 
 def test_check_outs_that_break_after_one_refusal_of_a_branch_are_not_repeated_for_ever() -> None:
     """A refusal that may be a flake is set aside; what follows it still counts."""
     gate = g.Gate(make_repo({}))
-    starts = [s.Start(kind) for kind in choose_gate(gate.repo).kinds]
+    starts = [s.Start(kind) for kind in gate_sequence(gate.repo).kinds]
     refused = [make_ended(make_gate_run(start, BOOTS[0]), int(start.kind == "gate")) for start in starts]
     broken = [make_ended(make_gate_run(s.Start("checkout", n, n), BOOTS[0]), 1) for n in (2, 3, 4)]
     found = g.judge(gate, [*refused, *broken], s.Facts(BOOTS[0], excused=frozenset({refused[-1].id})))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import session as s
-from hivekeeper.domain.admission import Go, Held, may_start, need_of
+from hivekeeper.domain.admission import Admitted, Held, may_start, need_of_task
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.report import Outcome
 from hivekeeper.domain.rows import RunRow, TaskRow
@@ -52,21 +52,21 @@ def test_sessions_come_to_an_end_and_nobody_is_asked_who_is_held_up(fates: list[
             fate = fates[len(runs)] if len(runs) < len(fates) else Outcome.DONE
             runs.append(end(make_run("agent", len(runs) + 1), fate, runner, len(runs), now))
             hold_for(runs, holds, to_text(now))
-        going_on = s.decide_next_session(task, runs, (), BOOTS[0])
-        if going_on is None:
+        next_session = s.decide_next_session(task, runs, (), BOOTS[0])
+        if next_session is None:
             return
-        match may_start(need_of(task, RUNNERS), holds.values(), to_text(now), runner):
+        match may_start(need_of_task(task, RUNNERS), holds.values(), to_text(now), runner):
             case Held(hold):
                 assert hold is not None, "parked for nothing"
                 assert hold.is_active(to_text(now)), "parked for nothing"
                 waits, is_due = [each for each in holds.values() if each.is_active(to_text(now))], False
                 now = max([now, *(to_seconds(hold.until) for hold in waits if hold.until)]) + 1
                 holds |= {key: replace(hold, lifted=1) for key, hold in holds.items() if hold.until is None}
-            case Go(chosen):
+            case Admitted(chosen):
                 assert chosen is not None
                 held = {hold.name for hold in holds.values() if hold.scope == "runner" and hold.is_active(to_text(now))}
                 assert chosen not in held
-                session = s.choose_session(going_on, runs[-1], chosen, can_resume=True)
+                session = s.choose_session(next_session, runs[-1], chosen, can_resume=True)
                 assert session.resume == bool(session.session)
                 assert not session.resume or chosen == runner
                 runner, is_due = chosen, True
@@ -90,5 +90,5 @@ def test_a_persons_kill_is_the_end_and_one_for_a_message_or_a_budget_is_not() ->
     task = make_task(*RUNNERS)
     for cause in CAUSES:
         run = replace(end(make_run("agent"), Outcome.KILLED, "claude", 0, to_seconds(AT)), kill_cause=cause)
-        going_on = s.decide_next_session(task, [run], (), BOOTS[0])
-        assert going_on == (None if cause == PERSON else s.GoOn(resume=True)), cause
+        next_session = s.decide_next_session(task, [run], (), BOOTS[0])
+        assert next_session == (None if cause == PERSON else s.NextSession(resume=True)), cause

@@ -12,7 +12,7 @@ import pytest
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, RepoState, TaskState
-from hivekeeper.domain.waits import LONGEST_FETCH_S, MAX_FETCH_FAILURES, back_off_s
+from hivekeeper.domain.waits import MAX_FETCH_FAILURES, MAX_FETCH_WAIT_S, back_off_s
 from hivekeeper.store import queries
 from hivekeeper.views.status import list_needs
 from tests.scenarios.conftest import Scene
@@ -28,7 +28,7 @@ def _fail(stage: Scene, times: int) -> None:
     """Have the repository be looked for so often, each time when it is due."""
     for _ in range(times):
         failures = stage.repo().fetch_failures
-        stage.clock.advance(LONGEST_FETCH_S + 1)
+        stage.clock.advance(MAX_FETCH_WAIT_S + 1)
         stage.step_until(lambda: stage.repo().fetch_failures == failures + 1)  # noqa: B023
 
 
@@ -45,7 +45,7 @@ def test_a_repository_that_is_away_for_a_moment_ends_no_convoy(
     stage.step_until(lambda: stage.repo().fetch_failures == 1)
     assert not stage.keeper or not stage.keeper.step()  # it is not tried again at once
     shutil.move(away, repository.path)
-    stage.clock.advance(LONGEST_FETCH_S)
+    stage.clock.advance(MAX_FETCH_WAIT_S)
     assert stage.finish() is ConvoyState.COMPLETE
     assert repository.landed() == ["A"]
     assert stage.repo().fetch_problem is None
@@ -61,9 +61,9 @@ def test_a_repository_that_stays_away_needs_a_person_and_goes_on_by_itself_when_
     assert stage.states() == {"A": TaskState.PENDING}
     assert _needs(stage) == ["hive repo set app --path NEW"]
     now = to_seconds(stage.clock.now())
-    assert to_seconds(stage.repo().fetch_retry_at or "") <= now + LONGEST_FETCH_S
+    assert to_seconds(stage.repo().fetch_retry_at or "") <= now + MAX_FETCH_WAIT_S
     shutil.move(away, repository.path)
-    stage.clock.advance(LONGEST_FETCH_S)
+    stage.clock.advance(MAX_FETCH_WAIT_S)
     assert stage.finish() is ConvoyState.COMPLETE
     assert _needs(stage) == []
 
@@ -97,12 +97,12 @@ def test_a_repository_that_can_never_be_used_is_refused_at_once(stage: Scene, re
 
 
 def test_waits_grow_from_a_second_to_minutes_and_differ_from_one_another() -> None:
-    waits = [back_off_s(n, first_s=1.0, longest_s=300.0, seed=f"run {n}") for n in range(1, 20)]
+    waits = [back_off_s(n, first_wait_s=1.0, max_wait_s=300.0, seed=f"run {n}") for n in range(1, 20)]
     assert 0.75 <= waits[0] <= 1.25
     assert all(later > earlier for earlier, later in pairwise(waits[:8]))
     assert waits[-1] == 300.0
     assert 120 < sum(waits[:MAX_FETCH_FAILURES]) < 600
-    assert len({back_off_s(3, first_s=1.0, longest_s=300.0, seed=str(n)) for n in range(9)}) == 9
+    assert len({back_off_s(3, first_wait_s=1.0, max_wait_s=300.0, seed=str(n)) for n in range(9)}) == 9
 
 
 def _begin_pack(mirror: Path) -> tuple[subprocess.Popen[bytes], Path]:

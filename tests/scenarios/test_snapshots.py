@@ -17,7 +17,7 @@ from hivekeeper.domain.plan import Limits, RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, RunState
 from hivekeeper.git import rest
 from hivekeeper.git.mirror import list_refs
-from hivekeeper.git.orders import LARGEST_REST
+from hivekeeper.git.orders import MAX_REST
 from hivekeeper.hive import open_hive
 from tests.scenarios.conftest import Scene
 from tests.stage import ME, Repository
@@ -154,10 +154,10 @@ def test_an_empty_directory_comes_back_or_is_named(story: Story) -> None:
 
 def test_more_than_the_cap_is_named_and_the_rest_is_kept(story: Story) -> None:
     story.repository.commit({".gitignore": "big\nsmall\n"}, "ignore")
-    said = story.end(f"truncate -s {LARGEST_REST + 1} big; echo s > small")
+    said = story.end(f"truncate -s {MAX_REST + 1} big; echo s > small")
     assert story.files()["small"] == "s\n"
     assert not (story.out / "big").exists()
-    assert said["not_kept"] == [f"big ({LARGEST_REST + 1:,} bytes)"]
+    assert said["not_kept"] == [f"big ({MAX_REST + 1:,} bytes)"]
 
 
 def test_a_tree_of_any_depth_is_kept_or_named(story: Story, request: pytest.FixtureRequest) -> None:

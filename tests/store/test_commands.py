@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hivekeeper.commands import attempts, convoys, leases, merges, plans, runs, tasks
 from hivekeeper.domain.convoy import Outcome
 from hivekeeper.domain.events import ConvoySubmitted
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.plan import Limits, PlanSpec, TaskSpec, find_cycle
 from hivekeeper.domain.run import Ending, RunSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
@@ -170,7 +170,7 @@ KEEPERS: dict[str, Callable[[World], Deed]] = {
     "reject": _on_merge("VERIFYING", _reject),
     "withdraw": _on_merge("VERIFYING", _row(World.merge, lambda tx, row: merges.withdraw(tx, row, why="off"))),
     "intend_run": lambda _: (
-        lambda tx: runs.intend_run(tx, own_attempt("c/x", 1, None), Start("agent"), SPEC, boot_id=BOOT)
+        lambda tx: runs.intend_run(tx, attempt_owner("c/x", 1, None), Start("agent"), SPEC, boot_id=BOOT)
     ),
     "note_started": _on_run("INTENDED", _of(_run, lambda tx, row: runs.note_started(tx, row, CLAIM))),
     "note_ended": _on_run("INTENDED", _of(_run, lambda tx, row: runs.note_ended(tx, row, CLAIM, ENDING))),

@@ -13,7 +13,7 @@ from hypothesis.stateful import invariant, rule
 
 from hivekeeper.commands import attempts, convoys, history, merges, runs
 from hivekeeper.domain.convoy import Outcome
-from hivekeeper.domain.owners import own_attempt, own_fetch
+from hivekeeper.domain.owners import attempt_owner, fetch_owner
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.run import RunSpec
@@ -154,7 +154,7 @@ class Pasts(Histories):
             self.remove(attempt)
 
     def remove(self, attempt: AttemptRow) -> None:
-        owner = own_attempt(attempt.task, attempt.number, None)
+        owner = attempt_owner(attempt.task, attempt.number, None)
         with self.world.keep() as tx:
             runs.intend_run(tx, owner, Start("remove"), RunSpec(("rm",), "/", {}, {}), boot_id=BOOT)
 
@@ -162,7 +162,7 @@ class Pasts(Histories):
     def run_on_repository(self, pick: int) -> None:
         if repo := self.find(queries.list_repos, pick):
             with self.world.keep() as tx:
-                owner = own_fetch(replace(repo, fetches=tx.head.seq))
+                owner = fetch_owner(replace(repo, fetches=tx.head.seq))
                 runs.intend_run(tx, owner, Start("fetch"), RunSpec(("true",), "/", {}, {}), boot_id=BOOT)
 
     @invariant()

@@ -15,7 +15,7 @@ from hivekeeper.commands import attempts, convoys, leases, merges, plans, queue,
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.convoy import decide_outcome
 from hivekeeper.domain.events import BODIES, RepoPinned, RepoPublishDue, WorkerTold
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, MergeRow, RepoRow, RunRow, TaskRow
@@ -162,7 +162,7 @@ class Histories(RuleBasedStateMachine):
     def dispatch(self, pick: int, count: int) -> None:
         with self.world.keep() as tx:
             for task in queries.list_ready_tasks(tx.connection, count):
-                owner = own_attempt(task.key, attempts.dispatch_task(tx, task).number, task.repo)
+                owner = attempt_owner(task.key, attempts.dispatch_task(tx, task).number, task.repo)
                 spec = RunSpec(("true",), "/", {"N": str(pick)}, {"wall_s": 1.5})
                 runs.intend_run(tx, owner, Start("agent"), spec, boot_id=BOOT)
 

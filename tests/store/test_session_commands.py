@@ -31,7 +31,7 @@ def test_a_moment_far_off_is_cut_to_eight_days(tmp_path: Path) -> None:
         now = to_seconds(tx.now)
     told = world.run("run").retry_at
     assert told is not None
-    assert abs(to_seconds(told) - now - runs.LONGEST_RETRY_S) < 1
+    assert abs(to_seconds(told) - now - runs.MAX_RETRY_S) < 1
     world.close()
 
 

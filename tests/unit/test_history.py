@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.gate import Gate
-from hivekeeper.domain.owners import own_tree
+from hivekeeper.domain.owners import tree_owner
 from hivekeeper.domain.rows import RepoRow
 from hivekeeper.domain.schema import get_table
 from hivekeeper.testing.history import Fault, History, Landed, check_history
@@ -115,7 +115,7 @@ def name_gate(tree: str, verify: str = "make") -> str:
         "details": "{}",
         "resumptions": 0,
     }
-    return own_tree(Gate(RepoRow(**empty)), tree).name  # type: ignore[arg-type]
+    return tree_owner(Gate(RepoRow(**empty)), tree).name  # type: ignore[arg-type]
 
 
 GATE = f"_gates/{name_gate('tree')}.1.1.gate"

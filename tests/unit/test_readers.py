@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.runner import Runner
 from hivekeeper.runners import PRESETS, make_reader
-from hivekeeper.runners.reading import LONGEST_LAST_WORDS, LONGEST_SAID, Lines, Reader
-from hivekeeper.runners.signs import LONGEST_RETRY_S, LONGEST_WORDS, find_retry_s, read_sign
+from hivekeeper.runners.reading import MAX_LAST_WORDS, MAX_SAID, Lines, Reader
+from hivekeeper.runners.signs import MAX_RETRY_S, MAX_WORDS, find_retry_s, read_sign
 
 DONE, EMPTY, REFUSED, CRASHED = Outcome.DONE, Outcome.EMPTY, Outcome.REFUSED, Outcome.CRASHED
 KILLED, LIMITED, QUOTA, AUTH = Outcome.KILLED, Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.AUTH
@@ -516,7 +516,7 @@ def spoil(value: object) -> Iterator[object]:
 def check(report: Report) -> None:
     assert isinstance(report, Report)
     assert min(report.usage.tokens_in, report.usage.tokens_out, report.usage.microusd) >= 0
-    assert len(report.words.encode()) <= 4 * LONGEST_LAST_WORDS  # what cannot be encoded cannot be stored
+    assert len(report.words.encode()) <= 4 * MAX_LAST_WORDS  # what cannot be encoded cannot be stored
 
 
 @pytest.mark.parametrize("program", JSON_PROGRAMS)
@@ -629,10 +629,10 @@ def test_a_stream_of_100_megabytes_is_read_in_bounded_memory_and_its_longest_lin
 def test_an_answer_without_an_end_is_kept_by_its_last_words() -> None:
     more = dump("message", role="assistant", content="z" * 10_000, delta=True)
     reader = listen("gemini", (*GEMINI_START, *[more] * 50, *GEMINI_TALK, GEMINI_ENDS))
-    assert len(reader.said) == LONGEST_SAID
+    assert len(reader.said) == MAX_SAID
     words = reader.report(0, "exit", must_act=False).words
     assert words.endswith(SAID)
-    assert len(words) == LONGEST_LAST_WORDS
+    assert len(words) == MAX_LAST_WORDS
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
@@ -658,8 +658,8 @@ def test_lines_are_the_same_however_a_stream_is_cut(size: int) -> None:
         ('"retryDelay": "7s"', 7.0),
         ("retry_after=250 MS", 0.25),
         ("try again in 5 \u017f", 5.0),
-        ("try again in 400 days", LONGEST_RETRY_S),
-        (f"Retry-After: {'9' * 400}", LONGEST_RETRY_S),
+        ("try again in 400 days", MAX_RETRY_S),
+        (f"Retry-After: {'9' * 400}", MAX_RETRY_S),
         ("Claude AI usage limit reached|1760000000", None),
         ("Please try again later.", None),
         ("It took 5 s.", None),
@@ -694,7 +694,7 @@ def test_an_error_means_what_its_status_says_and_its_words(words: str, status: o
 
 def test_an_epoch_is_when_to_try_again_and_long_words_are_cut() -> None:
     sign = read_sign(f"Claude AI usage limit reached|1760000000 {'and so on ' * 100}")
-    assert (sign.outcome, sign.epoch, len(sign.words)) == (QUOTA, 1_760_000_000.0, LONGEST_WORDS)
+    assert (sign.outcome, sign.epoch, len(sign.words)) == (QUOTA, 1_760_000_000.0, MAX_WORDS)
 
 
 def test_claude_that_is_not_signed_in_is_given_up_at_its_second_refusal() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.domain.report import Outcome, Report, Usage
-from hivekeeper.domain.runner import LARGEST_ARGUMENT, PromptBy, Runner
+from hivekeeper.domain.runner import MAX_ARGUMENT, PromptBy, Runner
 from hivekeeper.runners import PRESETS, make_reader
 from hivekeeper.runners.answers import Answer, Question, Unfit
 
@@ -84,7 +84,7 @@ def test_a_prompt_by_file_or_stdin_may_be_no_text_and_of_any_length(sandbox: San
 
 
 def test_the_longest_prompt_that_can_be_an_argument_is_one(sandbox: Sandbox) -> None:
-    prompt = "x" * (LARGEST_ARGUMENT - 1)
+    prompt = "x" * (MAX_ARGUMENT - 1)
     for runner in (Runner("mine", "printf %s", PromptBy.ARGUMENT), PRESETS["mini"]):
         argv = replace(runner, command="env printf %s").make_argv()
         assert sandbox.run(argv, prompt).stdout.decode() == prompt
@@ -92,12 +92,12 @@ def test_the_longest_prompt_that_can_be_an_argument_is_one(sandbox: Sandbox) -> 
 
 def test_a_longer_one_is_named_to_a_program_that_reads(sandbox: Sandbox) -> None:
     argv = Runner("mine", "env printf %s", PromptBy.ARGUMENT, output="mini").make_argv()
-    done = sandbox.run(argv, "x" * LARGEST_ARGUMENT)
+    done = sandbox.run(argv, "x" * MAX_ARGUMENT)
     assert done.stdout.decode() == f"Your task is in the file {sandbox.work.with_name('the prompt.md')}. Read it."
 
 
 def test_a_longer_one_is_refused_for_any_other_command(sandbox: Sandbox) -> None:
-    done = sandbox.run(Runner("mine", "env printf %s", PromptBy.ARGUMENT).make_argv(), "x" * LARGEST_ARGUMENT)
+    done = sandbox.run(Runner("mine", "env printf %s", PromptBy.ARGUMENT).make_argv(), "x" * MAX_ARGUMENT)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"the prompt is too long to be an argument" in done.stderr
     assert b"[runners.mine]" in done.stderr

@@ -15,7 +15,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 CONVOY = "queue"  # one that is archived has a successor with a number
-_LONGEST_STEM = 48  # with a number and a commit behind it, it is still a task's id
+_MAX_STEM = 48  # with a number and a commit behind it, it is still a task's id
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._-]+|\.{2,}")
 
 
@@ -38,7 +38,7 @@ def submit_branch(
     for task in known:
         if task.repo == repo.name and task.get_details().get("commit") == commit:
             return HandedIn(task.key, commit, added=False, said=_tell_outcome(tx, task))
-    taken, stem = {task.id for task in known}, _NOT_IN_AN_ID.sub("-", branch).strip("-._")[:_LONGEST_STEM] or "branch"
+    taken, stem = {task.id for task in known}, _NOT_IN_AN_ID.sub("-", branch).strip("-._")[:_MAX_STEM] or "branch"
     # The same commit may be wanted in two repositories: then the second has a number.
     ids = (f"{stem}{f'-{number}' if number else ''}-{commit[:10]}" for number in count())
     task_id = next(task_id for task_id in ids if task_id not in taken)

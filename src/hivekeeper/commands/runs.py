@@ -12,7 +12,7 @@ from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
-LONGEST_RETRY_S = 8 * 86_400.0
+MAX_RETRY_S = 8 * 86_400.0
 
 
 def intend_run(
@@ -72,7 +72,7 @@ def note_report(tx: Transaction, run: RunRow, report: Report) -> str | None:
     if report.retry_epoch is not None:
         in_s = max(0.0, report.retry_epoch - to_seconds(tx.now))
     # No word of a program's holds anybody up for months.
-    retry_at = None if in_s is None else to_text(to_seconds(tx.now) + min(in_s, LONGEST_RETRY_S))
+    retry_at = None if in_s is None else to_text(to_seconds(tx.now) + min(in_s, MAX_RETRY_S))
     session = report.session or run.session or ""
     counted = (used.tokens_in, used.tokens_out, used.microusd)
     tx.record(e.RunReported(run.id, report.outcome.value, session, *counted, retry_at), why=report.words)

@@ -14,7 +14,7 @@ from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 
 SOON_S = 5.0
-MOST_BELIEVED = 3
+MAX_TRUSTED_RESETS = 3
 
 
 def park_attempt(tx: Transaction, attempt: AttemptRow, *, why: str) -> None:
@@ -33,7 +33,7 @@ def place_hold(tx: Transaction, hold: Hold, *, why: str, retry_at: str | None = 
     until = None if hold.in_s is None else to_text(now + hold.in_s)
     if retry_at is not None and until is not None and to_seconds(retry_at) > now + SOON_S:
         # Who names a moment again and again that does not hold is believed no more.
-        until = retry_at if hold.strikes < MOST_BELIEVED else max(until, retry_at)
+        until = retry_at if hold.strikes < MAX_TRUSTED_RESETS else max(until, retry_at)
     tx.record(e.HoldPlaced(hold.scope, hold.name, hold.cause, until, hold.strikes), why=why)
 
 

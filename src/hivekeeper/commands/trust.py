@@ -10,7 +10,7 @@ from hivekeeper.domain.session import Hold
 from hivekeeper.store.ledger import Transaction
 
 CAUSE = "configuration"
-_MOST_SHOWN = 1000
+_MAX_SHOWN = 1000
 
 
 def check_configuration(tx: Transaction, repo: RepoRow, found: Configuration) -> None:
@@ -35,4 +35,4 @@ def trust_configuration(tx: Transaction, repo: RepoRow, found: Configuration, *,
 
 def pin(tx: Transaction, repo: RepoRow, found: Configuration, *, why: str = "") -> None:
     """Record that this configuration is trusted."""
-    tx.record(e.RepoPinned(repo.name, found.digest, list(found.shown[:_MOST_SHOWN])), why=why)
+    tx.record(e.RepoPinned(repo.name, found.digest, list(found.shown[:_MAX_SHOWN])), why=why)

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from yaml.constructor import SafeConstructor
 from yaml.reader import ReaderError
 
-from hivekeeper.domain.names import LONGEST_SHOWN, find_nearest, show
+from hivekeeper.domain.names import MAX_SHOWN, find_nearest, show
 from hivekeeper.errors import InputError
 
 Loc = tuple[str | int, ...]
@@ -52,7 +52,7 @@ class Problems:
     def suggest(self, word: str, options: Iterable[str]) -> str | None:
         """Find the word probably meant; for a few words only, since comparing thousands with thousands takes hours."""
         self.suggestions += 1
-        is_worth_it = self.suggestions <= MAX_SUGGESTIONS and len(word) <= LONGEST_SHOWN
+        is_worth_it = self.suggestions <= MAX_SUGGESTIONS and len(word) <= MAX_SHOWN
         return find_nearest(word, options) if is_worth_it else None
 
     def did_you_mean(self, word: str, options: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from hivekeeper.clock import to_seconds
 from hivekeeper.doctor.facts import Facts
 from hivekeeper.doctor.findings import Check, Finding, Level
 from hivekeeper.domain.plan import is_url
-from hivekeeper.domain.waits import LONGEST_FETCH_S, LONGEST_HOLD_S, LONGEST_PUBLISH_S, SLACK_S
+from hivekeeper.domain.waits import MAX_FETCH_WAIT_S, MAX_HOLD_S, MAX_PUBLISH_WAIT_S, SLACK_S
 from hivekeeper.git.mirror import find_source_problem
 
 
@@ -29,9 +29,9 @@ def check_waits(facts: Facts) -> Iterator[Finding]:
     """Look for waits that end later than their rule allows, as after the clock was wrong."""
     records = facts.records
     waits = [
-        *(("publishing", r.name, r.publish_retry_at, LONGEST_PUBLISH_S) for r in records.repos if r.publish_problem),
-        *(("fetching", repo.name, repo.fetch_retry_at, LONGEST_FETCH_S) for repo in records.repos),
-        *((f"the hold of {hold.scope}", hold.name, hold.until, LONGEST_HOLD_S) for hold in records.holds),
+        *(("publishing", r.name, r.publish_retry_at, MAX_PUBLISH_WAIT_S) for r in records.repos if r.publish_problem),
+        *(("fetching", repo.name, repo.fetch_retry_at, MAX_FETCH_WAIT_S) for repo in records.repos),
+        *((f"the hold of {hold.scope}", hold.name, hold.until, MAX_HOLD_S) for hold in records.holds),
     ]
     is_well = True
     for kind, name, until, longest_s in waits:

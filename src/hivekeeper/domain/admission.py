@@ -20,7 +20,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Admitted:
     """It may start; `runner` takes it, where it needs one."""
 
     runner: str | None = None
@@ -38,14 +38,14 @@ class Held:
         return f"{self.hold.cause}: {self.hold.why}" if self.hold else "no runner is free"
 
 
-def need_of(task: TaskRow, runners: Collection[str] | None = None) -> Need:
+def need_of_task(task: TaskRow, runners: Collection[str] | None = None) -> Need:
     """Say what a task's prompt needs; `runners` are those this hive has."""
     here = tuple(name for name in task.runners if runners is None or name in runners)
     # Where there is none of them, whoever starts it says so.
     return Need(_scopes_of(task), here or task.runners)
 
 
-def need_of_answer(task: TaskRow, runner: str) -> Need:
+def need_of_resolver(task: TaskRow, runner: str) -> Need:
     """Say what a question about a task needs that one runner answers."""
     return Need(_scopes_of(task), (runner,))
 
@@ -54,7 +54,7 @@ def _scopes_of(task: TaskRow) -> frozenset[tuple[str, str]]:
     return frozenset({("task", task.key), ("convoy", task.convoy), ("day", DAY), ("repo", task.repo or "")})
 
 
-def may_start(need: Need, holds: Iterable[HoldRow], now: str, prefer: str = "") -> Go | Held:
+def may_start(need: Need, holds: Iterable[HoldRow], now: str, prefer: str = "") -> Admitted | Held:
     """Decide whether something may start, and who takes it: the preferred runner, or else the best that is free."""
     active = [hold for hold in holds if hold.is_active(now)]
     if (found := next((hold for hold in active if (hold.scope, hold.name) in need.scopes), None)) is not None:
@@ -63,4 +63,4 @@ def may_start(need: Need, holds: Iterable[HoldRow], now: str, prefer: str = "") 
     free = [name for name in need.runners if name not in held]
     if not free:
         return Held(next((held[name] for name in (prefer, *need.runners) if name in held), None))
-    return Go(prefer if prefer in free else free[0])
+    return Admitted(prefer if prefer in free else free[0])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hivekeeper.domain.report import Outcome
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import PERSON
-from hivekeeper.domain.sequences import NOT_AS_PROMISED
+from hivekeeper.domain.sequences import OUTPUTS_MISSING
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.steps import End, Failed, find_signal
 
@@ -57,7 +57,7 @@ def judge_attempt(task: TaskRow, runs: Sequence[RunRow], boot_id: str) -> Judge 
     last = {run.kind: run for run in runs}
     agent, snapshot = last["agent"], last.get("snapshot")
     is_unknown = _may_have_run(task, agent)
-    if snapshot is not None and not snapshot.succeeded and snapshot.exit_status != NOT_AS_PROMISED and not is_unknown:
+    if snapshot is not None and not snapshot.succeeded and snapshot.exit_status != OUTPUTS_MISSING and not is_unknown:
         return Fail(f"what it left could not be kept: {describe_ending(snapshot)}")
     kept = snapshot.boot_id if snapshot else boot_id
     if agent.ended_well and (kept == agent.boot_id or not task.has_sandbox):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain.rows import RepoRow, RunRow
-from hivekeeper.domain.sequences import choose_gate
-from hivekeeper.domain.steps import Done, End, Facts, Failed, Start, count_refusals, decide
+from hivekeeper.domain.sequences import gate_sequence
+from hivekeeper.domain.steps import Done, End, Facts, Failed, Start, count_rejections, decide
 from hivekeeper.domain.train import Verdict
 
 _NOT_FOUND = (126, 127)  # how a shell says that it could not start a command
@@ -53,8 +53,8 @@ class Found:
 
 def judge(gate: Gate, runs: Sequence[RunRow], facts: Facts) -> Found:
     """Tell what is known of a tree."""
-    sequence = choose_gate(gate.repo)
-    failures = count_refusals(sequence, runs, facts)
+    sequence = gate_sequence(gate.repo)
+    failures = count_rejections(sequence, runs, facts)
     match decide(sequence, runs, facts):
         case Start(kind) as start if kind == sequence.kinds[0]:
             return Found(Verdict.UNTRIED, start=start, failures=failures)
@@ -63,7 +63,7 @@ def judge(gate: Gate, runs: Sequence[RunRow], facts: Facts) -> Found:
         case Done(run):
             return Found(Verdict.PASSED, run, failures=failures)
         case Failed(run, end):
-            verdict = Verdict.FAILED if end is End.REFUSED else Verdict.BROKEN
+            verdict = Verdict.FAILED if end is End.REJECTED else Verdict.BROKEN
             return Found(verdict, run, failures=failures)
         case _:
             return Found(Verdict.RUNNING, slot=runs[-1].slot, failures=failures)

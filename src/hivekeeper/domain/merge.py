@@ -11,8 +11,8 @@ MAX_ROUNDS = 200
 HOTFIX_PRIORITY = 10_000
 REWORK_REQUEST, PRIORITY_MERGE = "REWORK_REQUEST", "PRIORITY_MERGE"
 ANEW, REWORK = "anew", "rework"
-LONGEST_OUTPUT = 4_000
-LONGEST_SUBJECT, LONGEST_BODY = 120, 4_000
+MAX_OUTPUT = 4_000
+MAX_SUBJECT, MAX_BODY = 120, 4_000
 _LEFT = "What the worker left "  # as the hive's own commits begin
 _TRAILER = re.compile(r"\s*Hive-[A-Za-z]+\s*:", re.IGNORECASE)
 
@@ -95,10 +95,10 @@ def describe_work(task: str, title: str, messages: Sequence[str]) -> tuple[str, 
     own = [_tidy(message) for message in messages if not message.startswith(_LEFT)]
     own = [message for message in own if message]
     if title or not own:
-        return (f"{task}: {title[:LONGEST_SUBJECT]}" if title else task), "\n\n".join(own)[:LONGEST_BODY].rstrip()
+        return (f"{task}: {title[:MAX_SUBJECT]}" if title else task), "\n\n".join(own)[:MAX_BODY].rstrip()
     subject, _, rest = own[0].partition("\n")
     body = "\n\n".join(part for part in (rest.strip(), *own[1:]) if part)
-    return f"{task}: {subject[:LONGEST_SUBJECT]}", body[:LONGEST_BODY].rstrip()
+    return f"{task}: {subject[:MAX_SUBJECT]}", body[:MAX_BODY].rstrip()
 
 
 def _tidy(message: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 # A first character that is a letter or digit rules out options (`-x`), hidden files and `..`.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-LONGEST_SHOWN = 60
+MAX_SHOWN = 60
 _REF_RULE = "without '..' and not ending in '.' or '.lock'"
 NAME_RULE = f"lower-case letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, {_REF_RULE}"
 TASK_ID_RULE = f"letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, {_REF_RULE}"
@@ -41,7 +41,7 @@ def find_nearest(word: str, options: Iterable[str]) -> str | None:
 def show(value: object) -> str:
     """Write a value so that it fits in a sentence and cannot move a terminal's cursor."""
     if isinstance(value, str):
-        return repr(value if len(value) <= LONGEST_SHOWN else value[: LONGEST_SHOWN - 3] + "...")
+        return repr(value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 3] + "...")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):  # Python refuses to write out a number of thousands of digits.

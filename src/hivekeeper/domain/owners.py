@@ -45,17 +45,17 @@ class Owner:
                 return f"_repos/{self.name}.{self.round}.{kind}"
 
 
-def own_attempt(task: str, number: int, repo: str | None) -> Owner:
+def attempt_owner(task: str, number: int, repo: str | None) -> Owner:
     """Own an attempt's runs, and those that settle a conflict of what it made."""
     return Owner(OwnerKind.ATTEMPT, task, number, task, number, repo)
 
 
-def own_landing(entry: MergeRow) -> Owner:
+def landing_owner(entry: MergeRow) -> Owner:
     """Own the landing of an entry's candidate."""
     return Owner(OwnerKind.ENTRY, entry.key, entry.round, entry.task, entry.attempt, entry.repo)
 
 
-def own_tree(gate: Gate, tree: str) -> Owner:
+def tree_owner(gate: Gate, tree: str) -> Owner:
     """Own the verification of a tree: the same tree and gate have one owner, whoever asks."""
     return Owner(OwnerKind.TREE, f"{name_tree(gate.repo.name, tree)}-{gate.digest[:12]}", 1, repo=gate.repo.name)
 
@@ -65,16 +65,16 @@ def name_tree(repo: str, tree: str) -> str:
     return f"{repo}/{tree[:20]}"
 
 
-def own_convoy(convoy: ConvoyRow) -> Owner:
+def convoy_owner(convoy: ConvoyRow) -> Owner:
     """Own the acceptance of a convoy, once for each time it was opened."""
     return Owner(OwnerKind.CONVOY, convoy.name, convoy.opened_seq)
 
 
-def own_fetch(repo: RepoRow) -> Owner:
+def fetch_owner(repo: RepoRow) -> Owner:
     """Own a fetch of a repository, once for each time it was wanted."""
     return Owner(OwnerKind.REPO, repo.name, repo.fetches, repo=repo.name)
 
 
-def own_publishing(repo: RepoRow) -> Owner:
+def publish_owner(repo: RepoRow) -> Owner:
     """Own the publishing of what landed, with all its tries until it succeeds."""
     return Owner(OwnerKind.REPO, repo.name, repo.published_seq, repo=repo.name)

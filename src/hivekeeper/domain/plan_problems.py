@@ -15,8 +15,8 @@ Said = Mapping[str, object]
 Suggest = Callable[[str, Iterable[str]], str | None]
 
 # One ring is usually all there is; a plan of nothing but rings is not worth a pass over it for each.
-MAX_RINGS = 10
-LONGEST_RING_SHOWN = 12
+MAX_CYCLES = 10
+MAX_CYCLE_SHOWN = 12
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
@@ -60,7 +60,7 @@ def find_problems(
         yield from find_both(task.place, task.who, task.said, ("agent", "strengths"))
         yield from _check_repo(task, repos, suggest)
         yield from _check_after(task, known, suggest)
-    yield from _find_rings(first, earlier)
+    yield from _find_cycles(first, earlier)
 
 
 def name_task(number: int, said: object) -> str:
@@ -177,15 +177,15 @@ def _check_after(task: _Task, known: Collection[str], suggest: Suggest) -> Itera
         seen.add(name)
 
 
-def _find_rings(tasks: Mapping[str, _Task], earlier: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
+def _find_cycles(tasks: Mapping[str, _Task], earlier: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
     """Find tasks that wait for each other; a ring may go through tasks that were known before."""
     own = {name: tuple(other for _, other in task.list_texts("after") if other != name) for name, task in tasks.items()}
     waits = {**earlier, **own}
-    for _ in range(MAX_RINGS):
+    for _ in range(MAX_CYCLES):
         if (ring := find_cycle(waits)) is None:
             return
         shown = [name if is_task_id(name) else show(name) for name in ring]
-        if len(ring) > LONGEST_RING_SHOWN:
+        if len(ring) > MAX_CYCLE_SHOWN:
             shown = [*shown[:5], f"({len(ring) - 10} more)", *shown[-5:]]
         place: Place = next(((*tasks[name].place, "after") for name in ring if name in tasks), ())
         yield Problem(place, f"tasks wait for each other: {' -> '.join(shown)}", "remove one 'after'")

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from hivekeeper.domain.price import Price
 
-LARGEST_ARGUMENT = 131_072  # Linux takes 32 pages as one; what the kernel says of more is no help
+MAX_ARGUMENT = 131_072  # Linux takes 32 pages as one; what the kernel says of more is no help
 
 
 class PromptBy(StrEnum):
@@ -170,7 +170,7 @@ _REFUSE_LONG = """[ "$(wc -c < "$HIVE_PROMPT")" -lt 131072 ] || {{
 """
 # What is too long for an argument is named instead: a program that reads prompts can read a file.
 _READ_PROMPT = f"""prompt=$(cat -- "$HIVE_PROMPT")
-[ "$(wc -c < "$HIVE_PROMPT")" -lt {LARGEST_ARGUMENT} ] || prompt="Your task is in the file $HIVE_PROMPT. Read it."
+[ "$(wc -c < "$HIVE_PROMPT")" -lt {MAX_ARGUMENT} ] || prompt="Your task is in the file $HIVE_PROMPT. Read it."
 """
 
 

@@ -5,70 +5,70 @@ Who adds a sequence adds it here, with a function that says what each of its run
 """
 
 from hivekeeper.domain.rows import RepoRow, TaskRow
-from hivekeeper.domain.steps import FREE, THRICE, End, Retry, Step, StepSequence
-from hivekeeper.domain.waits import FIRST_FETCH_S, FIRST_PUBLISH_S, LONGEST_FETCH_S, LONGEST_PUBLISH_S
+from hivekeeper.domain.steps import DEFAULT_RETRIES, UNLIMITED, End, Retry, Step, StepSequence
+from hivekeeper.domain.waits import FIRST_FETCH_WAIT_S, FIRST_PUBLISH_WAIT_S, MAX_FETCH_WAIT_S, MAX_PUBLISH_WAIT_S
 
-NOT_AS_PROMISED = 3  # a snapshot that went well, and what was promised is not there
-UNUSABLE = 65  # a fetch that read the repository and can never use it as it is
+OUTPUTS_MISSING = 3  # a snapshot that went well, and what was promised is not there
+REPO_UNUSABLE = 65  # a fetch that read the repository and can never use it as it is
 
 
-_TWICE_REFUSED = {**THRICE, End.REFUSED: Retry(2)}
-_NEW_TRY = {End.BROKEN: Retry(), End.LOST: Retry(), End.STALE: FREE}
+_RESOLVE_RETRIES = {**DEFAULT_RETRIES, End.REJECTED: Retry(2)}
+_GATE_RETRIES = {End.ERROR: Retry(), End.LOST: Retry(), End.STALE: UNLIMITED}
 
 # A worker's attempt. Whatever became of the agent, what it made is kept, and then evidence decides.
 WORK = StepSequence(
     (
-        Step("sandbox", fleeting=True),
-        Step("setup", answers=None, fleeting=True),
-        Step("stash", fleeting=True),
-        Step("agent", again={}, answers=None, goes_on=True, guarded=True),
-        Step("snapshot", answers=frozenset({NOT_AS_PROMISED}), goes_on=True, keeps=True),
-        Step("backup", goes_on=True, keeps=True),
+        Step("sandbox", ephemeral=True),
+        Step("setup", verdict_codes=None, ephemeral=True),
+        Step("stash", ephemeral=True),
+        Step("agent", retries={}, verdict_codes=None, continues_on_error=True, needs_admission=True),
+        Step("snapshot", verdict_codes=frozenset({OUTPUTS_MISSING}), continues_on_error=True, runs_when_cancelled=True),
+        Step("backup", continues_on_error=True, runs_when_cancelled=True),
     ),
     parks=True,
 )
 # The tree of a candidate. A try is one pass in one check-out; what a command of the person's says stands.
 GATE = StepSequence(
     (
-        Step("checkout", _NEW_TRY, fleeting=True, from_start=True),
-        Step("setup", _NEW_TRY, answers=None, fleeting=True, from_start=True),
-        Step("stash", _NEW_TRY, fleeting=True, from_start=True),
-        Step("gate", _NEW_TRY, answers=None, from_start=True),
+        Step("checkout", _GATE_RETRIES, ephemeral=True, restarts=True),
+        Step("setup", _GATE_RETRIES, verdict_codes=None, ephemeral=True, restarts=True),
+        Step("stash", _GATE_RETRIES, ephemeral=True, restarts=True),
+        Step("gate", _GATE_RETRIES, verdict_codes=None, restarts=True),
     )
 )
 # A conflict that no rule settles. Whoever settles it is asked twice; trouble of our own is repeated apart from that.
-SETTLE = StepSequence(
+RESOLVE = StepSequence(
     (
-        Step("conflict", fleeting=True, from_start=True),
-        Step("resolve", _TWICE_REFUSED, answers=None, fleeting=True, from_start=True, guarded=True),
-        Step("settle", _TWICE_REFUSED, from_start=True),
+        Step("conflict", ephemeral=True, restarts=True),
+        Step("resolve", _RESOLVE_RETRIES, verdict_codes=None, ephemeral=True, restarts=True, needs_admission=True),
+        Step("settle", _RESOLVE_RETRIES, restarts=True),
     )
 )
 # A failed landing is a new round of its entry.
-LAND = StepSequence((Step("land", again={}),))
+LAND = StepSequence((Step("land", retries={}),))
 # A convoy as a whole. A sweep that fails is left to the doctor: the verdict does not wait for it.
 ACCEPT = StepSequence(
     (
-        Step("trees", fleeting=True, from_start=True),
-        Step("accept", answers=None, from_start=True, goes_on=True),
-        Step("sweep", again={}, goes_on=True),
+        Step("trees", ephemeral=True, restarts=True),
+        Step("accept", verdict_codes=None, restarts=True, continues_on_error=True),
+        Step("sweep", retries={}, continues_on_error=True),
     )
 )
 FETCH = StepSequence(
     (
         Step(
             "fetch",
-            {End.BROKEN: Retry(None, FIRST_FETCH_S, LONGEST_FETCH_S), End.REFUSED: Retry(), End.LOST: FREE},
-            answers=frozenset({UNUSABLE}),
+            {End.ERROR: Retry(None, FIRST_FETCH_WAIT_S, MAX_FETCH_WAIT_S), End.REJECTED: Retry(), End.LOST: UNLIMITED},
+            verdict_codes=frozenset({REPO_UNUSABLE}),
         ),
     )
 )
 PUBLISH = StepSequence(
-    (Step("publish", {End.BROKEN: Retry(None, FIRST_PUBLISH_S, LONGEST_PUBLISH_S), End.LOST: FREE}),)
+    (Step("publish", {End.ERROR: Retry(None, FIRST_PUBLISH_WAIT_S, MAX_PUBLISH_WAIT_S), End.LOST: UNLIMITED}),)
 )
 
 
-def choose_work(task: TaskRow, repo: RepoRow | None, start: str | None) -> StepSequence:
+def attempt_sequence(task: TaskRow, repo: RepoRow | None, start: str | None) -> StepSequence:
     """Choose the steps of an attempt, which goes on from a commit or from what has landed."""
     if not task.has_sandbox:
         return WORK.without(("sandbox", "setup", "stash", "snapshot", "backup"))
@@ -84,12 +84,12 @@ def choose_work(task: TaskRow, repo: RepoRow | None, start: str | None) -> StepS
     )
 
 
-def choose_gate(repo: RepoRow) -> StepSequence:
+def gate_sequence(repo: RepoRow) -> StepSequence:
     """Choose the steps that verify a tree."""
     left_out = (*(() if repo.setup else ("setup",)), *(() if repo.setup and repo.keep else ("stash",)))
     return GATE.without(left_out)
 
 
-def make_sweep(wait_s: float) -> StepSequence:
-    """Make the sequence that removes a sandbox: one that failed is tried again after a while."""
-    return StepSequence((Step("remove", {End.LOST: FREE, End.BROKEN: Retry(None, wait_s, wait_s)}),))
+def removal_sequence(wait_s: float) -> StepSequence:
+    """Make the sequence that removes a sandbox: one that failed is tried retries after a while."""
+    return StepSequence((Step("remove", {End.LOST: UNLIMITED, End.ERROR: Retry(None, wait_s, wait_s)}),))

@@ -18,15 +18,15 @@ from hivekeeper.domain.states import RunState
 
 TOLD = "TOLD"
 MAX_FRESH_SESSIONS = 3
-MOST_SERVER_ERRORS = 5
-MOST_NO_ANSWERS = 5
+MAX_SERVER_ERRORS = 5
+MAX_NO_ANSWERS = 5
 FIRST_BACKOFF_S = {
     Outcome.RATE_LIMITED: 60.0,
     Outcome.NO_ANSWER: 60.0,
     Outcome.QUOTA: 900.0,
     Outcome.SERVER_ERROR: 30.0,
 }
-LONGEST_BACKOFF_S = 3600.0
+MAX_BACKOFF_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class StartSession:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class NextSession:
     """Another session follows: with the same conversation, where that can be had."""
 
     resume: bool
@@ -59,7 +59,7 @@ class GoOn:
 
 def decide_next_session(
     task: TaskRow, agents: Sequence[RunRow], told: Sequence[MessageRow], boot_id: str
-) -> GoOn | None:
+) -> NextSession | None:
     """Decide whether another session follows the last one of an attempt, which was read to its end."""
     last = agents[-1]
     if last.outcome is None or last.state is RunState.LOST:
@@ -68,28 +68,28 @@ def decide_next_session(
         return None  # nothing in its sandbox is believed any more
     match Outcome(last.outcome):
         case Outcome.RATE_LIMITED | Outcome.QUOTA | Outcome.AUTH:
-            return GoOn(resume=True)
+            return NextSession(resume=True)
         case Outcome.SETUP:
-            return GoOn(resume=False)  # who did not start has no conversation
+            return NextSession(resume=False)  # who did not start has no conversation
         case Outcome.NO_ANSWER:  # a limit would have passed by then
-            return GoOn(resume=True) if _count(agents, Outcome.NO_ANSWER) <= MOST_NO_ANSWERS else None
+            return NextSession(resume=True) if _count(agents, Outcome.NO_ANSWER) <= MAX_NO_ANSWERS else None
         case Outcome.SERVER_ERROR:
-            return GoOn(resume=True) if _count(agents, Outcome.SERVER_ERROR) <= MOST_SERVER_ERRORS else None
+            return NextSession(resume=True) if _count(agents, Outcome.SERVER_ERROR) <= MAX_SERVER_ERRORS else None
         case Outcome.CONTEXT_LIMIT:
-            return GoOn(resume=False) if _count(agents, Outcome.CONTEXT_LIMIT) <= MAX_FRESH_SESSIONS else None
+            return NextSession(resume=False) if _count(agents, Outcome.CONTEXT_LIMIT) <= MAX_FRESH_SESSIONS else None
         case Outcome.KILLED if last.ended_by == "killed":
             # A person's kill is the end; for a message, a limit or a spent budget it is not.
-            return None if last.kill_cause in (None, PERSON) else GoOn(resume=True)
+            return None if last.kill_cause in (None, PERSON) else NextSession(resume=True)
         case Outcome.DONE | Outcome.EMPTY | Outcome.REFUSED:
             # It was told something, and ended before it could hear that.
-            return GoOn(resume=True) if any(message.seq > last.intended_seq for message in told) else None
+            return NextSession(resume=True) if any(message.seq > last.intended_seq for message in told) else None
         case _:
             return None
 
 
-def choose_session(going_on: GoOn, last: RunRow, runner: str, *, can_resume: bool) -> StartSession:
+def choose_session(next_session: NextSession, last: RunRow, runner: str, *, can_resume: bool) -> StartSession:
     """Choose the conversation of a further session, which this runner takes."""
-    is_same = going_on.resume and runner == last.runner and bool(last.session) and can_resume
+    is_same = next_session.resume and runner == last.runner and bool(last.session) and can_resume
     return StartSession(runner, str(last.session) if is_same else "", resume=is_same)
 
 
@@ -100,9 +100,9 @@ def decide_hold(run: RunRow, outcome: Outcome, before: HoldRow | None, earlier: 
     """
     if before is not None and before.is_active(now):
         return None
-    if outcome is Outcome.SERVER_ERROR and run.kind == "agent" and earlier < MOST_SERVER_ERRORS:
+    if outcome is Outcome.SERVER_ERROR and run.kind == "agent" and earlier < MAX_SERVER_ERRORS:
         return Hold("task", str(run.task), outcome.value, _back_off_s(outcome, earlier + 1), earlier + 1)
-    if outcome not in LIMITED or (outcome is Outcome.NO_ANSWER and earlier >= MOST_NO_ANSWERS):
+    if outcome not in LIMITED or (outcome is Outcome.NO_ANSWER and earlier >= MAX_NO_ANSWERS):
         return None
     strikes = before.strikes + 1 if before else 1
     in_s = None if outcome in FOR_A_PERSON else _back_off_s(outcome, strikes)
@@ -110,7 +110,7 @@ def decide_hold(run: RunRow, outcome: Outcome, before: HoldRow | None, earlier: 
 
 
 def _back_off_s(limit: Outcome, strikes: int) -> float:
-    return min(FIRST_BACKOFF_S[limit] * 2.0 ** (strikes - 1), LONGEST_BACKOFF_S)
+    return min(FIRST_BACKOFF_S[limit] * 2.0 ** (strikes - 1), MAX_BACKOFF_S)
 
 
 def _count(agents: Sequence[RunRow], outcome: Outcome) -> int:

@@ -11,11 +11,11 @@ A wait is noted with its beginning, because the clock may have been wrong then:
 import hashlib
 
 SLACK_S = 300.0  # clocks are corrected by seconds all the time, which says nothing about what was noted before
-FIRST_PUBLISH_S = 60.0
-LONGEST_PUBLISH_S = 3600.0
-LONGEST_FETCH_S = 300.0
-LONGEST_HOLD_S = 8 * 86_400.0
-FIRST_FETCH_S = 1.0
+FIRST_PUBLISH_WAIT_S = 60.0
+MAX_PUBLISH_WAIT_S = 3600.0
+MAX_FETCH_WAIT_S = 300.0
+MAX_HOLD_S = 8 * 86_400.0
+FIRST_FETCH_WAIT_S = 1.0
 MAX_FETCH_FAILURES = 8  # in a row, about four minutes; then a person is told, and it is tried every few minutes
 
 
@@ -29,10 +29,10 @@ def has_passed(now_s: float, since_s: float, wait_s: float) -> bool:
     return not -SLACK_S <= now_s - since_s < wait_s
 
 
-def back_off_s(failures: int, *, first_s: float, longest_s: float, seed: str) -> float:
+def back_off_s(failures: int, *, first_wait_s: float, max_wait_s: float, seed: str) -> float:
     """Tell how long to wait after so many failures in a row: twice as long each time.
 
     Up to a quarter less than that, so that many that failed together do not come back together.
     """
     share = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4]) / 2**32
-    return min(first_s * 2.0 ** min(failures - 1, 60) * (0.75 + share / 4), longest_s)
+    return min(first_wait_s * 2.0 ** min(failures - 1, 60) * (0.75 + share / 4), max_wait_s)

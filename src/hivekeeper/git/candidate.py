@@ -14,7 +14,7 @@ from hivekeeper.git.mirror import Conflict, Mirror, Version
 Versions = Mapping[int, Version]
 _FILES = ("100644", "100755")
 _HUNK = re.compile(r"^<{7} .*?^>{7} [^\n]*", re.DOTALL | re.MULTILINE)
-LARGEST_SHOWN = 16_000
+MAX_TEXT = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _settle(mirror: Mirror, conflict: Conflict) -> str | Clash:
     if left:
         # Names that no environment can carry are for a person.
         are_files = all(_is_file(conflict.versions[path]) and _is_text(path) and "\n" not in path for path in left)
-        return Clash(tree, tuple(left), are_files, "\n".join(hunks)[:LARGEST_SHOWN])
+        return Clash(tree, tuple(left), are_files, "\n".join(hunks)[:MAX_TEXT])
     return tree
 
 

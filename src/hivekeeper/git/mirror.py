@@ -24,7 +24,7 @@ from hivekeeper.errors import UnavailableError
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT, REPLACED
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git knows it without having it
-_LARGEST_HASHED = 64 << 20
+_MAX_HASHED = 64 << 20
 _OLDEST_GIT = (2, 38)
 _OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
 _FAULT = re.compile(r"^error: object ([0-9a-f]{40,64}): (.+)$", re.MULTILINE)
@@ -386,7 +386,7 @@ def hash_file(top: Path, path: str) -> str | None:
         with os.fdopen(_open_beneath(top, path), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
-            data = file.read(_LARGEST_HASHED)
+            data = file.read(_MAX_HASHED)
     except OSError:
         return None
     return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()

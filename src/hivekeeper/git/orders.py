@@ -7,7 +7,7 @@ from pathlib import Path
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 # Of what git leaves out no more than this is kept; what is larger is named instead.
-LARGEST_REST = 64 * 1024 * 1024
+MAX_REST = 64 * 1024 * 1024
 
 # Nobody's configuration but ours: no hook, filter or helper named in a user's or worker's files may run here.
 # Every object is synced before it has its name: a torn one would be taken for whole when it is made again. Batched
@@ -41,7 +41,7 @@ CLEAN_ENVIRONMENT = {
 
 REPLACED = "refs/hive/replaced"  # what had landed when the integration branch began anew elsewhere
 
-UNUSABLE = 65  # how a fetch ends that read the repository and can never use it as it is
+REPO_UNUSABLE = 65  # how a fetch ends that read the repository and can never use it as it is
 
 # For what need not outlive the machine's boot.
 NO_FSYNC_ENV = {**CLEAN_ENVIRONMENT, "GIT_CONFIG_VALUE_0": "none"}
@@ -112,7 +112,7 @@ def snapshot_attempt(
     """Keep what a worker made, committed or not, under a ref of the mirror, and what git leaves out under another."""
     draft, work = sandbox / "end.draft", sandbox / "work"
     outside = _script("snapshot_attempt", mirror, public, sandbox, draft, ref, rest)
-    return InSandbox(outside, _script("read_work", work, sys.executable, str(LARGEST_REST), *keep), (draft, work))
+    return InSandbox(outside, _script("read_work", work, sys.executable, str(MAX_REST), *keep), (draft, work))
 
 
 def save_attempt(

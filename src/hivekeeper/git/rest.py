@@ -14,10 +14,10 @@ import tarfile
 from collections.abc import Iterator
 from typing import TextIO
 
-_LARGEST_REF = 1 << 24
-_MOST_LINKS = 5
+_MAX_REF = 1 << 24
+_MAX_LINKS = 5
 _BLOCK = 512  # what a tar takes for each name, and rounds contents up to
-_LONGEST_NAME_SAID = 200
+_MAX_NAME_SHOWN = 200
 _OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
 _PACKED = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 _READ_BY_GIT = (".gitignore", ".gitattributes", ".gitmodules")
@@ -81,7 +81,7 @@ def find_tip(git: str, alternates: str) -> str | None:
     if not plain or os.path.islink(f"{git}/objects") or borrows != _read(alternates):
         return None
     name = "HEAD"
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         words = (_read(f"{git}/{name}") or _find_packed(git, name)).strip()
         if not words.startswith("ref: refs/") or ".." in words:
             return words if _OBJECT_ID.fullmatch(words) else None
@@ -96,7 +96,7 @@ def _find_packed(git: str, name: str) -> str:
 
 def _read(path: str) -> str:
     with contextlib.suppress(OSError):
-        return os.fsdecode(_read_plain(path, _LARGEST_REF))
+        return os.fsdecode(_read_plain(path, _MAX_REF))
     return ""
 
 
@@ -201,7 +201,7 @@ def _list_above(name: str) -> Iterator[str]:
 
 def _say(name: str, problem: str, to: TextIO | None = None) -> None:
     words = name.encode("utf-8", "replace").decode()
-    words = words if len(words) <= _LONGEST_NAME_SAID else f"{words[:_LONGEST_NAME_SAID]}…"
+    words = words if len(words) <= _MAX_NAME_SHOWN else f"{words[:_MAX_NAME_SHOWN]}…"
     print("not kept:", "".join(c if c.isprintable() else " " for c in words), f"({problem})", file=to)
 
 

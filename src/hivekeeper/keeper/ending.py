@@ -8,7 +8,7 @@ from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson
 
-LONGEST_END_S = 60.0
+MAX_END_S = 60.0
 # What may take long and can be done again; what is short by nature, as a landing, is waited for.
 ENDED_AT_ONCE = ("agent", "setup", "gate", "resolve", "accept", "fetch")
 
@@ -20,7 +20,7 @@ def end_workers(keeper: Keeper, person: ByPerson, why: str) -> tuple[int, list[s
     command whose attempt ended so is tried again; a session goes on where it was.
     """
     parts, ledger = keeper.close_down(), keeper.hive.ledger
-    deadline = keeper.clock.monotonic() + LONGEST_END_S
+    deadline = keeper.clock.monotonic() + MAX_END_S
     with ledger.read() as connection:
         workers = sum(run.kind == "agent" for run in queries.list_open_runs(connection))
     while True:

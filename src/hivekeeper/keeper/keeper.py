@@ -30,8 +30,8 @@ from hivekeeper.store.ledger import read_head
 
 log = logging.getLogger("hivekeeper")
 
-LONGEST_BACKOFF_S = 30.0
-LONGEST_TURN_S = 0.1
+MAX_BACKOFF_S = 30.0
+MAX_TURN_S = 0.1
 SETTLED_AFTER_S = 0.5
 # A fake agent for rehearsals: its prompt is a script of steps.
 SCRIPTED = Runner("scripted", f"{shlex.quote(sys.executable)} -P -m hivekeeper.testing.scripted")
@@ -245,7 +245,7 @@ class Keeper:
             except Exception as error:  # noqa: BLE001 - one failing pass must not end the loop
                 failures += 1
                 self._report(loop, error, failures)
-                self.stopped.wait(min(0.05 * 2**failures, LONGEST_BACKOFF_S))
+                self.stopped.wait(min(0.05 * 2**failures, MAX_BACKOFF_S))
                 continue
             if failures:
                 failures = 0
@@ -259,7 +259,7 @@ class Keeper:
 
         Two at once share one interpreter and both crawl; and a stuck one must not hold up the others.
         """
-        taken = self._turns.acquire(timeout=LONGEST_TURN_S)
+        taken = self._turns.acquire(timeout=MAX_TURN_S)
         try:
             yield
         finally:

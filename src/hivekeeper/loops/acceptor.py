@@ -12,7 +12,7 @@ from hivekeeper.commands import convoys as commands
 from hivekeeper.domain import convoy as c
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.owners import own_convoy
+from hivekeeper.domain.owners import convoy_owner
 from hivekeeper.domain.rows import ConvoyRow, RepoRow, RunRow
 from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import make_shell_argv
@@ -64,7 +64,7 @@ class Acceptor(Loop):
         match action:
             case Start() as start:
                 spec = self._specify(case, start.kind)
-                self._intend(tx, own_convoy(case.convoy), start, spec)
+                self._intend(tx, convoy_owner(case.convoy), start, spec)
             case Done():
                 accept = [run for run in case.runs if run.kind == "accept"][-1]
                 self._settle(tx, case, accept, "it was not accepted")
@@ -108,4 +108,4 @@ def _is_due(connection: Connection, convoy: ConvoyRow) -> bool:
 def _gather(connection: Connection, convoy: ConvoyRow) -> _Case:
     used = {task.repo for task in queries.list_tasks_of_convoy(connection, convoy.name)}
     repos = [repo for repo in queries.list_repos(connection) if repo.name in used]
-    return _Case(convoy, repos, queries.list_runs_of(connection, own_convoy(convoy)))
+    return _Case(convoy, repos, queries.list_runs_of(connection, convoy_owner(convoy)))

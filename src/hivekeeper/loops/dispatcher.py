@@ -27,12 +27,12 @@ from hivekeeper.commands.sessions import Budgets, park_attempt, place_hold, resu
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
 from hivekeeper.domain import steps
-from hivekeeper.domain.admission import Go, Held, may_start, need_of
+from hivekeeper.domain.admission import Admitted, Held, may_start, need_of_task
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import RunSpec, Unclaimed
 from hivekeeper.domain.sequences import WORK
-from hivekeeper.domain.session import GoOn, Hold, StartSession, choose_session, decide_next_session
+from hivekeeper.domain.session import Hold, NextSession, StartSession, choose_session, decide_next_session
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.steps import Cancelled, Stop
 from hivekeeper.domain.waits import has_passed
@@ -145,23 +145,25 @@ class Dispatcher(Loop):
     def _decide(self, connection: Connection, work: Work, holds: Sequence[HoldRow]) -> Move | None:
         """Decide what comes next for an attempt; None while there is nothing to do but wait."""
         task, admission = work.task, self._admit(work, holds)
-        going_on = self._find_next_session(connection, work)
+        next_session = self._find_next_session(connection, work)
         is_cancelling = task.state is TaskState.CANCELLING
-        facts = steps.Facts(self._boot_id, admission, is_cancelling=is_cancelling, repeats=going_on is not None)
+        facts = steps.Facts(
+            self._boot_id, admission, is_cancelling=is_cancelling, repeats_last_step=next_session is not None
+        )
         action = steps.decide(work.sequence, work.runs, facts)
         if action == steps.Start("sandbox", 2, 2) and self._has_begun(work):
             action = steps.Start("agent")
         match action:
             case steps.Wait():
                 return self._save_if_due(work)
-            case steps.Park() | steps.Start("agent") if going_on is not None and (saving := self._save_first(work)):
+            case steps.Park() | steps.Start("agent") if next_session is not None and (saving := self._save_first(work)):
                 return saving if isinstance(saving, Begin) else None
             case steps.Start() | steps.Park() if self._lacks_runner(work):
                 return _lack_runner(task)
             case steps.Park(held):
                 return Park(held.why)
             case steps.Start("agent") as start:
-                return self._begin_agent(connection, work, start, going_on, admission)
+                return self._begin_agent(connection, work, start, next_session, admission)
             case steps.Start() as start:
                 return Begin(start, specify_step(self._places, work, start))
             case steps.Failed() as failed:
@@ -175,17 +177,17 @@ class Dispatcher(Loop):
             case _:
                 assert_never(action)
 
-    def _admit(self, work: Work, holds: Sequence[HoldRow]) -> Go | Held:
+    def _admit(self, work: Work, holds: Sequence[HoldRow]) -> Admitted | Held:
         """Tell whether an agent may start now; a command needs nobody's leave."""
         if not work.needs_prompt:
-            return Go()
-        need = need_of(work.task, self._settings.runners)
+            return Admitted()
+        need = need_of_task(work.task, self._settings.runners)
         return may_start(need, holds, self._clock.now(), str(work.agent.runner) if work.agent else "")
 
     def _lacks_runner(self, work: Work) -> bool:
         return work.needs_prompt and not self._settings.runners.keys() & {*work.task.runners}
 
-    def _find_next_session(self, connection: Connection, work: Work) -> GoOn | None:
+    def _find_next_session(self, connection: Connection, work: Work) -> NextSession | None:
         """Find whether another session follows the last; not once the attempt is being put in order."""
         agent = work.agent
         if agent is None or not agent.runner or agent.is_open or agent.is_unread or work.count("snapshot"):
@@ -196,18 +198,23 @@ class Dispatcher(Loop):
         return decide_next_session(work.task, work.agents, told, self._boot_id)
 
     def _begin_agent(
-        self, connection: Connection, work: Work, start: steps.Start, going_on: GoOn | None, admission: Go | Held
+        self,
+        connection: Connection,
+        work: Work,
+        start: steps.Start,
+        next_session: NextSession | None,
+        admission: Admitted | Held,
     ) -> Move:
         """Start a command, or a session of a runner; one whose program is missing waits for a person."""
-        name = admission.runner if isinstance(admission, Go) else None
+        name = admission.runner if isinstance(admission, Admitted) else None
         if name is None:
             return Begin(start, specify_agent(self._places, work, start, tell(self._places, connection, work, None)))
         runner, last = self._settings.runners[name], work.agent
         if problem := self._parts.find_problem(runner):
             return PlaceHold(Hold("runner", name, "missing", None, 1), problem)
         session = StartSession(name)
-        if last is not None and going_on is not None:
-            session = choose_session(going_on, last, name, can_resume=runner.can_resume)
+        if last is not None and next_session is not None:
+            session = choose_session(next_session, last, name, can_resume=runner.can_resume)
         told = tell(self._places, connection, work, session)
         return Begin(start, specify_agent(self._places, work, start, told, session, runner))
 

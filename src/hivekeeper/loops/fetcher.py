@@ -15,7 +15,7 @@ from hivekeeper.commands.trust import check_configuration
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.landed import Configuration, Replaced
-from hivekeeper.domain.owners import own_fetch
+from hivekeeper.domain.owners import fetch_owner
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.sequences import FETCH
@@ -56,7 +56,7 @@ class Fetcher(Loop):
         with self._ledger.read() as connection:
             wanted = [repo for repo in queries.list_repos(connection) if repo.state is RepoState.FETCHING]
             busy = {run.repo for run in queries.list_open_runs(connection) if run.kind in FETCH.kinds}
-            pairs = [(repo, queries.list_runs_of(connection, own_fetch(repo))) for repo in wanted]
+            pairs = [(repo, queries.list_runs_of(connection, fetch_owner(repo))) for repo in wanted]
         steps = [(repo, *self._decide(repo, runs)) for repo, runs in pairs if repo.name not in busy]
         todo = [step for step in steps if not isinstance(step[1], Wait) and not _is_noted(*step[:2])]
         waits = any(isinstance(action, Later) for _, action, _ in steps)
@@ -72,7 +72,7 @@ class Fetcher(Loop):
         facts, fetched = Facts(self._boot_id), None
         action = decide(FETCH, runs, facts)
         if isinstance(action, Done) and (fetched := self._look(repo)) is None:
-            action = decide(FETCH, runs, replace(facts, refused=frozenset({action.run.id})))
+            action = decide(FETCH, runs, replace(facts, rejected=frozenset({action.run.id})))
         if isinstance(action, Later) and _is_noted(repo, action) and not self._is_waiting(repo):
             action = action.start
         return action, fetched
@@ -97,7 +97,7 @@ class Fetcher(Loop):
                 # With its time: no fetch of before an older ledger was put back is taken for this one.
                 environment = {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}
                 spec = RunSpec(argv, str(self._places.root), environment, limit_ours(FETCH_WALL_S))
-                self._intend(tx, own_fetch(repo), start, spec)
+                self._intend(tx, fetch_owner(repo), start, spec)
             case Later(_, run, wait_s, failures):
                 retry_at = to_text(to_seconds(tx.now) + wait_s)
                 commands.delay_fetch(tx, repo, describe_ending(run), failures, retry_at=retry_at)

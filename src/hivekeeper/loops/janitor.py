@@ -16,9 +16,9 @@ from hivekeeper.commands import history
 from hivekeeper.commands.attempts import sweep_attempt
 from hivekeeper.domain import events as e
 from hivekeeper.domain.convoy import Outcome, decide_outcome
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RunRow
-from hivekeeper.domain.sequences import NOT_AS_PROMISED, make_sweep
+from hivekeeper.domain.sequences import OUTPUTS_MISSING, removal_sequence
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.domain.steps import Done, Facts, Later, Start, decide
 from hivekeeper.domain.waits import has_passed
@@ -110,7 +110,7 @@ class Janitor(Loop):
         """Find what to do about a sandbox: remove it, again after a while if that failed, or note that it is gone."""
         if not _is_kept(runs):
             return None
-        match decide(make_sweep(self._settings.reclaim_after_s), runs, Facts(self._boot_id)):
+        match decide(removal_sequence(self._settings.reclaim_after_s), runs, Facts(self._boot_id)):
             case Start() | Done() as action:
                 return action
             case Later(start, run, wait_s) if self._has_passed(run.ended_at or run.intended_at, wait_s):
@@ -126,7 +126,7 @@ class Janitor(Loop):
         found = (self._settings.runners[str(run.runner)].find_log(run.session) for run in agents)
         logs = tuple(dict.fromkeys(filter(None, found)))
         spec = specify_removal(self._places, attempt.task, attempt.number, logs)
-        self._intend(tx, own_attempt(attempt.task, attempt.number, None), start, spec)
+        self._intend(tx, attempt_owner(attempt.task, attempt.number, None), start, spec)
 
 
 def _list_ended(connection: Connection, convoys: Sequence[ConvoyRow]) -> list[tuple[ConvoyRow, Outcome, str | None]]:
@@ -151,4 +151,4 @@ def _is_kept(runs: Sequence[RunRow]) -> bool:
         return False
     agents = [run for run in runs if run.kind == "agent"]
     snapshots = [run for run in runs if run.kind == "snapshot"]
-    return not agents or any(run.succeeded or run.exit_status == NOT_AS_PROMISED for run in snapshots)
+    return not agents or any(run.succeeded or run.exit_status == OUTPUTS_MISSING for run in snapshots)

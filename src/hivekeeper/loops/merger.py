@@ -27,9 +27,9 @@ from hivekeeper.domain import gate as g
 from hivekeeper.domain import merge as m
 from hivekeeper.domain import train as t
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.owners import OwnerKind, own_landing
+from hivekeeper.domain.owners import OwnerKind, landing_owner
 from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow
-from hivekeeper.domain.sequences import GATE, LAND, SETTLE
+from hivekeeper.domain.sequences import GATE, LAND, RESOLVE
 from hivekeeper.domain.states import MergeState, RepoState, TaskState
 from hivekeeper.domain.steps import Done, Facts, Failed, Start, decide
 from hivekeeper.errors import HiveError, UnavailableError
@@ -48,7 +48,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 
-MOST_BUILDS = 100
+MAX_BUILDS = 100
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Merger(Loop):
     order = 70
     wakes = Wakes(
         _WOKEN_BY,
-        ends_of=(*GATE.kinds, *LAND.kinds, *SETTLE.kinds),
+        ends_of=(*GATE.kinds, *LAND.kinds, *RESOLVE.kinds),
     )
     interval_s = 5.0
 
@@ -162,7 +162,7 @@ class Merger(Loop):
 
     def _decide(self, queue: Queue, slots: int) -> tuple[list[t.Action], g.Found, int]:
         """Ask the policy, and make candidates as long as it wants one; tell how many check-outs are left for others."""
-        for _ in range(MOST_BUILDS):
+        for _ in range(MAX_BUILDS):
             queue.checks.wanted.clear()
             main = queue.checks.look_at_main(queue.head)
             cars = [self._look(queue, entry) for entry in queue.entries.values() if not entry.row.held]
@@ -290,7 +290,7 @@ class Merger(Loop):
 
     def _intend_landing(self, tx: Transaction, entry: Entry, start: Start) -> None:
         spec = specify_landing(self._places, entry.row, entry.repo)
-        self._intend(tx, own_landing(entry.row), start, spec)
+        self._intend(tx, landing_owner(entry.row), start, spec)
 
     def _go_on_landing(self, queue: Queue, entry: Entry) -> None:
         """Believe a landing when its run has ended well, so that it is safe on disk, and the branch holds it."""

@@ -39,7 +39,7 @@ METERED = ("agent", "resolve")
 INTERVAL_S, BUSY_INTERVAL_S = 5.0, 1.0  # the second while a program spends: what it uses in between passes its budget
 PATIENCE_S = 60.0  # how long a program may wait for a limit
 TURN_S = 60.0  # how long a message waits for a turn's end
-MOST_BYTES = 32 << 20  # of one run in one pass
+MAX_BYTES = 32 << 20  # of one run in one pass
 Act = Callable[[Transaction], object]
 
 
@@ -111,7 +111,7 @@ class Meter(Loop):
             elif os.fstat(file.fileno()).st_size > track.offset:
                 track.said_at = self._clock.monotonic()
             file.seek(track.offset)
-            for _ in range(math.ceil(MOST_BYTES / CHUNK)):
+            for _ in range(math.ceil(MAX_BYTES / CHUNK)):
                 words = file.read(CHUNK)
                 track.offset += len(words)
                 for line in track.lines.feed(words):

@@ -17,7 +17,7 @@ from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import merges as commands
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.owners import own_publishing
+from hivekeeper.domain.owners import publish_owner
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.sequences import PUBLISH
@@ -54,7 +54,7 @@ class Publisher(Loop):
         """Begin what is due, and take note of what ended."""
         with self._ledger.read() as connection:
             repos = [repo for repo in queries.list_repos(connection) if repo.publishing or repo.awaits_publishing]
-            pairs = [(repo, queries.list_runs_of(connection, own_publishing(repo))) for repo in repos]
+            pairs = [(repo, queries.list_runs_of(connection, publish_owner(repo))) for repo in repos]
         tries = [(repo, [run for run in runs if run.kind in PUBLISH.kinds]) for repo, runs in pairs]
         steps = [(repo, runs, decide(PUBLISH, runs, Facts(self._boot_id))) for repo, runs in tries]
         ended = [step for step in steps if step[0].publishing and not isinstance(step[2], Wait)]
@@ -90,7 +90,7 @@ class Publisher(Loop):
         commands.begin_publishing(tx, repo, commit)
         argv = orders.publish_commit(self._places.mirror(repo.name), repo.path, commit, repo.branch, repo.publish)
         spec = RunSpec(argv, str(self._places.root), dict(orders.CLEAN_ENVIRONMENT), limit_ours(PUSH_WALL_S))
-        self._intend(tx, own_publishing(repo), action, spec)
+        self._intend(tx, publish_owner(repo), action, spec)
 
     def _end(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow], action: Action) -> None:
         run = runs[-1]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from hivekeeper.commands.runs import intend_run, request_kill
 from hivekeeper.domain import gate as g
-from hivekeeper.domain.owners import own_tree
+from hivekeeper.domain.owners import tree_owner
 from hivekeeper.domain.rows import RepoRow, RunRow
 from hivekeeper.domain.steps import Facts
 from hivekeeper.domain.train import Verdict
@@ -46,7 +46,7 @@ class Checks:
 
     def look(self, gate: g.Gate, commit: str, tree: str, excused: str | None = None) -> g.Found:
         """Tell what is known of a tree, and that somebody wants to know; `excused` is a failure that was counted."""
-        owner = own_tree(gate, tree)
+        owner = tree_owner(gate, tree)
         runs = queries.list_runs_of(self.connection, owner)
         facts = Facts(self.boot_id, excused=frozenset(filter(None, (excused,))))
         found = g.judge(gate, runs, facts)
@@ -69,7 +69,7 @@ class Checks:
 
     def get(self, entry: Entry) -> g.Found:
         """Tell what was found of an entry's candidate."""
-        return self.wanted[own_tree(entry.gate, str(entry.row.tree)).name].found
+        return self.wanted[tree_owner(entry.gate, str(entry.row.tree)).name].found
 
     def get_run(self, entry: Entry) -> RunRow:
         """Tell which run decided about an entry's candidate."""
@@ -83,7 +83,7 @@ class Checks:
 
     def begin(self, gate: g.Gate, tree: str) -> list[Act]:
         """Begin another try at a tree, in a check-out that nobody has; once, however many want it."""
-        name = own_tree(gate, tree).name
+        name = tree_owner(gate, tree).name
         check = self.wanted[name]
         if check.found.start is None:
             return []
@@ -108,7 +108,7 @@ class Checks:
         assert slot is not None
         verification = Verification(check.gate, check.commit, slot, self.wall_s)
         spec = specify_verification(self.places, verification, start.kind, self.boot_id)
-        owner, named = own_tree(check.gate, check.tree), name_places(self.places, spec)
+        owner, named = tree_owner(check.gate, check.tree), name_places(self.places, spec)
         return lambda tx: intend_run(tx, owner, start, named, boot_id=self.boot_id, slot=slot)
 
     def _is_laid_out(self, slot: int | None, tree: str) -> bool:

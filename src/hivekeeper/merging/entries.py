@@ -13,7 +13,7 @@ from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.gate import Gate, could_not_run
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState
-from hivekeeper.git.candidate import LARGEST_SHOWN, Change, Clash, Nothing, Strays, Unsound
+from hivekeeper.git.candidate import MAX_TEXT, Change, Clash, Nothing, Strays, Unsound
 from hivekeeper.git.mirror import Mirror, hash_file
 from hivekeeper.git.orders import integration_ref
 from hivekeeper.places import Places
@@ -21,7 +21,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def describe_change(mirror: Mirror, entry: Entry) -> Change:
 
 def refuse_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> None:
     """Refuse what failed alone, twice: its next worker is told what was said, and how to see it."""
-    said = output[-m.LONGEST_OUTPUT :]
+    said = output[-m.MAX_OUTPUT :]
     commands_ = " && ".join(entry.gate.commands)
     body = {"output": said, "reproduce": f"git merge origin/{entry.repo.branch} && {commands_}", "run": run.id}
     what = "could not be run," if could_not_run(run) else "failed"
@@ -107,14 +107,14 @@ def describe_clash(entry: Entry, mirror: Mirror, clash: Clash) -> dict[str, Any]
     fork = mirror.find_merge_base(entry.row.commit_id, "HEAD") or entry.row.commit_id
     return {
         "hunks": clash.hunks,
-        "diff": mirror.diff(fork, entry.row.commit_id)[:LARGEST_SHOWN],
+        "diff": mirror.diff(fork, entry.row.commit_id)[:MAX_TEXT],
         "reproduce": f"git merge origin/{entry.repo.branch}",
     }
 
 
 def refuse_clash(tx: Transaction, entry: Entry, clash: Clash, body: dict[str, Any], why: str) -> None:
     """Refuse what conflicts with what has landed: its next worker is told where, and what the change was."""
-    names = ", ".join(clash.paths[:MOST_NAMED]) + (" …" if len(clash.paths) > MOST_NAMED else "")
+    names = ", ".join(clash.paths[:MAX_NAMED]) + (" …" if len(clash.paths) > MAX_NAMED else "")
     because = f" ({why})" if why else ""
     _refuse(tx, entry, f"it conflicts with what landed before it in {names}{because}", body, is_conflict=True)
 
@@ -204,6 +204,6 @@ def describe_conflict(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt
             "Edit exactly these, here, so that what both sides wanted holds, and leave no marker.",
             f"## Ours: what has landed\n\n{landed}",
             f"## Theirs: what is to land\n\n{entry.task.title}\n\n{prompt or entry.task.command}",
-            f"## The change\n\n```\n{mirror.diff(fork, entry.row.commit_id)[:LARGEST_SHOWN]}\n```",
+            f"## The change\n\n```\n{mirror.diff(fork, entry.row.commit_id)[:MAX_TEXT]}\n```",
         )
     )

@@ -9,14 +9,14 @@ from hivekeeper.commands import merges as commands
 from hivekeeper.commands.runs import intend_run
 from hivekeeper.commands.sessions import Budgets, place_hold
 from hivekeeper.domain import merge as m
-from hivekeeper.domain.admission import Go, Held, may_start, need_of_answer
+from hivekeeper.domain.admission import Admitted, Held, may_start, need_of_resolver
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.budget import Cap
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import Runner
-from hivekeeper.domain.sequences import SETTLE
+from hivekeeper.domain.sequences import RESOLVE
 from hivekeeper.domain.session import Hold
 from hivekeeper.domain.steps import Cancelled, Done, Facts, Failed, Later, Park, Start, Stop, Wait, decide
 from hivekeeper.git.candidate import Clash, check_settled
@@ -55,18 +55,18 @@ class Settler:
 
     def plan(self, connection: Connection, mirror: Mirror, entry: Entry, clash: Clash, head: str) -> Act | None:
         """Decide what to do about a conflict of an entry with what has landed; None while there is nothing to do."""
-        row, runs = entry.row, [run for run in entry.runs if run.kind in SETTLE.kinds]
+        row, runs = entry.row, [run for run in entry.runs if run.kind in RESOLVE.kinds]
         has_resolver = self.resolver is not None
         tier = m.choose_settling(entry.repo, clash.paths, are_files=clash.are_files, has_resolver=has_resolver)
         if tier is None and not any(run.is_open for run in runs):
             return _refuse(entry, mirror, clash, "")
         unfit = {run.id: wrong.why for run in runs if (wrong := _check_answer(run))}
         used = _find_used(mirror, entry, runs)
-        admission: Go | Held = Go()
+        admission: Admitted | Held = Admitted()
         if tier == "ai" and self.resolver is not None:
-            need = need_of_answer(entry.task, self.resolver.name)
+            need = need_of_resolver(entry.task, self.resolver.name)
             admission = may_start(need, queries.list_holds(connection), self.clock.now())
-        action = decide(SETTLE, runs, Facts(self.boot_id, admission, refused=frozenset({*unfit, *used})))
+        action = decide(RESOLVE, runs, Facts(self.boot_id, admission, rejected=frozenset({*unfit, *used})))
         match action:
             case Start("conflict") if isinstance(admission, Held):
                 return None  # nothing is laid out for a resolver that cannot be asked
@@ -94,7 +94,7 @@ class Settler:
         return Budgets(connection, self.day, now=self.clock.now()).find_exhausted(entry.task)
 
     def _intend(self, entry: Entry, start: Start, spec: RunSpec) -> Act:
-        owner, named = own_attempt(entry.row.task, entry.row.attempt, entry.row.repo), name_places(self.places, spec)
+        owner, named = attempt_owner(entry.row.task, entry.row.attempt, entry.row.repo), name_places(self.places, spec)
         return lambda tx: intend_run(tx, owner, start, named, boot_id=self.boot_id)
 
     def _begin(self, tx: Transaction, entry: Entry, start: Start, spec: RunSpec, clash: Clash, head: str) -> None:

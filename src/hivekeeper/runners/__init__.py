@@ -11,7 +11,7 @@ from hivekeeper.domain.runner import Runner
 from hivekeeper.runners import aider, claude, codex, copilot, gemini, goose, mini, opencode, pi, qwen
 from hivekeeper.runners.command import CommandReader
 from hivekeeper.runners.prices import PRICES
-from hivekeeper.runners.reading import LONGEST_HEAD, Reader
+from hivekeeper.runners.reading import MAX_HEAD, Reader
 
 _READERS: dict[str, type[Reader]] = {
     "claude": claude.ClaudeReader,
@@ -40,7 +40,7 @@ _PIECES = tuple({word for reader in _READERS.values() for word in reader.skip})
 
 def is_piece(line: bytes) -> bool:
     """Tell whether a line is a piece of something that a program tells as a whole later on."""
-    return any(word in line[:LONGEST_HEAD] for word in _PIECES)
+    return any(word in line[:MAX_HEAD] for word in _PIECES)
 
 
 def make_reader(runner: Runner, prices: Mapping[str, Price] = MappingProxyType(PRICES), model: str = "") -> Reader:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-LARGEST_ANSWER = 64 << 10
+MAX_ANSWER = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Question:
 
     def read(self, words: str) -> Answer | Unfit:
         """Find the answer in a program's last words."""
-        found = _find_last_object(words[-LARGEST_ANSWER:])
+        found = _find_last_object(words[-MAX_ANSWER:])
         if found is None:
             return Unfit("there is no JSON object in it")
         from jsonschema import Draft202012Validator  # noqa: PLC0415 - a tenth of a second that few passes need

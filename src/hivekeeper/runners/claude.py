@@ -34,7 +34,7 @@ RUNNER = Runner(
     log="home/.claude/projects/*/{session}.jsonl",
     configuration=(".claude/*", ".mcp.json"),
 )
-_MOST_KNOWN = 256  # messages at the same time; no more than its workers of its own
+_MAX_KNOWN = 256  # messages at the same time; no more than its workers of its own
 
 
 class ClaudeReader(Reader):
@@ -82,7 +82,7 @@ class ClaudeReader(Reader):
         match event.get("event"):
             case {"type": "message_start", "message": dict(message)}:
                 known = as_text(message.get("id")), as_text(message.get("model"))
-                if len(self._messages) >= _MOST_KNOWN:
+                if len(self._messages) >= _MAX_KNOWN:
                     self._messages.clear()
                 self._messages[whose] = known
                 self._note_usage(*known, message.get("usage"))
@@ -96,7 +96,7 @@ class ClaudeReader(Reader):
         now = Usage(*map(max, zip(astuple(before), astuple(_read_usage(usage)), strict=True)))
         self.usage += self.prices.fill(model, now) - self.prices.fill(model, before)
         self._used[message] = now
-        if len(self._used) > _MOST_KNOWN:
+        if len(self._used) > _MAX_KNOWN:
             del self._used[next(iter(self._used))]
 
     def _take_retry(self, event: dict[str, Any]) -> None:

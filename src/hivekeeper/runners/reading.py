@@ -12,14 +12,14 @@ from typing import Any
 
 from hivekeeper.domain.price import NO_PRICES
 from hivekeeper.domain.report import LIMITED, Outcome, Report, Usage
-from hivekeeper.runners.signs import LONGEST_WORDS, Sign, read_sign
+from hivekeeper.runners.signs import MAX_WORDS, Sign, read_sign
 
-LONGEST_LINE = 8 << 20  # pi repeats a whole conversation in one
-LONGEST_SAID = 64 << 10
+MAX_LINE = 8 << 20  # pi repeats a whole conversation in one
+MAX_SAID = 64 << 10
 LAST_LINES = 10
-LONGEST_HEAD = 200  # what a line is about is said in its first bytes
-LONGEST_LAST_WORDS = 2000  # an answer of ours is in there
-MOST_SESSION = 128
+MAX_HEAD = 200  # what a line is about is said in its first bytes
+MAX_LAST_WORDS = 2000  # an answer of ours is in there
+MAX_SESSION_ID = 128
 _MOST = 1e12
 _SESSION = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-")
 
@@ -35,10 +35,10 @@ class Lines:
         """Give the lines that are whole now."""
         *whole, rest = (self._rest + words).split(b"\n")
         for line in whole:
-            if not self._skipping and len(line) <= LONGEST_LINE:
+            if not self._skipping and len(line) <= MAX_LINE:
                 yield line
             self._skipping = False
-        self._skipping = self._skipping or len(rest) > LONGEST_LINE
+        self._skipping = self._skipping or len(rest) > MAX_LINE
         self._rest = b"" if self._skipping else rest
 
     def end(self) -> Iterator[bytes]:
@@ -73,7 +73,7 @@ class Reader:
 
     def take(self, line: bytes) -> None:
         """Take note of a line."""
-        if any(word in line[:LONGEST_HEAD] for word in self.skip):
+        if any(word in line[:MAX_HEAD] for word in self.skip):
             return
         if line.lstrip().startswith(b"{"):
             try:
@@ -89,7 +89,7 @@ class Reader:
     def take_line(self, text: str) -> None:
         """Take note of a line that is no event; the last ones say why a program could not start."""
         if text.strip():
-            self.tail.append(text.rstrip()[:LONGEST_WORDS])
+            self.tail.append(text.rstrip()[:MAX_WORDS])
         self.take_text(text)
 
     def take_event(self, event: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ class Reader:
     def say(self, words: object, *, more: bool = False) -> None:
         """Note what the model said, or more of it."""
         if text := as_text(words):
-            self.said = ((self.said if more else "") + text)[-LONGEST_SAID:]
+            self.said = ((self.said if more else "") + text)[-MAX_SAID:]
             self.go_on()
 
     def count(self) -> Usage:
@@ -144,7 +144,7 @@ class Reader:
     def name(self, session: object) -> None:
         """Note the session's id, if it can be one."""
         text = as_text(session)
-        if len(text) <= MOST_SESSION and text[:1].isalnum() and _SESSION.issuperset(text):
+        if len(text) <= MAX_SESSION_ID and text[:1].isalnum() and _SESSION.issuperset(text):
             self.session = text
 
     def report(self, exit_status: int | None, ended_by: str | None, *, must_act: bool) -> Report:
@@ -160,12 +160,12 @@ class Reader:
         if ended_by in ("limit", "silence") and self.awaits_model:
             return Report(Outcome.NO_ANSWER, "it had asked the model, and nothing came back", *told)
         if ended_by == "exit" and self._failed_to_start(exit_status):
-            return Report(Outcome.SETUP, as_text("\n".join(self.tail))[-LONGEST_WORDS:], *told)
+            return Report(Outcome.SETUP, as_text("\n".join(self.tail))[-MAX_WORDS:], *told)
         if ended_by != "exit":
             return Report(Outcome.KILLED, self.problem.words if self.problem else "", *told)
         if self.problem is not None:
             return _report(self.problem, *told)
-        words = self.said.strip()[-LONGEST_LAST_WORDS:]
+        words = self.said.strip()[-MAX_LAST_WORDS:]
         if not self.finished:
             killed = exit_status is not None and exit_status < 0
             return Report(Outcome.KILLED if killed else Outcome.CRASHED, words, *told)
@@ -188,7 +188,7 @@ def as_text(value: object) -> str:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     try:
-        return "" if value is None else json.dumps(value)[:LONGEST_SAID]
+        return "" if value is None else json.dumps(value)[:MAX_SAID]
     except RecursionError:  # read with a little more of the stack than there is left
         return ""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hivekeeper.domain.report import Outcome
 
-LONGEST_WORDS = 600
+MAX_WORDS = 600
 
 # The first that is found counts: a quota comes with the status of a rate limit, a long context with that of a refusal.
 TABLE: tuple[tuple[Outcome, tuple[str, ...]], ...] = (
@@ -62,7 +62,7 @@ _IN = re.compile(
 )
 _KEY = re.compile(rf"retry[-_ ]?(?:after|delay)[\"']?\s*[:=]\s*[\"']?{_AMOUNT}", re.IGNORECASE)
 _EPOCH = re.compile(r"\|\s*(1\d{9})\b")
-LONGEST_RETRY_S = 8 * 86_400.0
+MAX_RETRY_S = 8 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Sign:
 
 def read_sign(words: str, status: object = None) -> Sign:
     """Read what an error means: from its status where there is one, and else from its words."""
-    shown = " ".join(words.split())[:LONGEST_WORDS]
+    shown = " ".join(words.split())[:MAX_WORDS]
     found = _read_status(status)
     by_words = next((outcome for outcome, pattern in _SIGNS if pattern.search(shown)), None)
     # The same status stands for two things, and only the words tell them apart.
@@ -96,10 +96,10 @@ def _read_status(status: object) -> Outcome | None:
 def find_retry_s(words: str) -> float | None:
     """Find after how long a program says to try again."""
     if found := _KEY.search(words):
-        return min(_count_s(found[1], found[2]), LONGEST_RETRY_S)
+        return min(_count_s(found[1], found[2]), MAX_RETRY_S)
     if found := _IN.search(words):
         amounts = re.findall(_AMOUNT, found[1], re.IGNORECASE)
-        return min(sum(_count_s(*amount) for amount in amounts), LONGEST_RETRY_S)
+        return min(sum(_count_s(*amount) for amount in amounts), MAX_RETRY_S)
     return None
 
 

@@ -16,7 +16,7 @@ _LOOK_UP_AFTER_S = 0.02  # then whoever speaks or ends is heard first
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPENAT2, _BENEATH_WITHOUT_LINKS = 437, 0x04 | 0x08  # the same on every architecture
 _How = ctypes.c_uint64 * 3  # flags, mode, resolve
-_LONGEST_PIECE = 4000  # of a path in one call: the kernel takes 4096
+_MAX_PIECE = 4000  # of a path in one call: the kernel takes 4096
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -75,7 +75,7 @@ def _open_beneath(top: int, path: str) -> int:
     """Open a directory below another, however deep it lies; the run may swap any of them for a link meanwhile."""
     opened, rest = os.dup(top), os.fsencode(path)
     while rest:
-        piece = rest if len(rest) <= _LONGEST_PIECE else rest[: rest.rindex(b"/", 0, _LONGEST_PIECE)]
+        piece = rest if len(rest) <= _MAX_PIECE else rest[: rest.rindex(b"/", 0, _MAX_PIECE)]
         rest = rest[len(piece) + 1 :]
         try:
             inner = _open_piece(opened, piece)

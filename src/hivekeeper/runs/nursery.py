@@ -23,7 +23,7 @@ else:
 
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _FREE_WRAPPERS_LEAVE_AFTER_S = 5.0
-_LARGEST_HANDED_ON = 1 << 16  # what a socket surely takes at once; more is given to a new wrapper as it is forked
+_MAX_ORDER = 1 << 16  # what a socket surely takes at once; more is given to a new wrapper as it is forked
 
 
 def _be_wrapper(first: bytes, channel: socket.socket, tell: int) -> None:
@@ -107,7 +107,7 @@ class _Nursery:
 
     def _hand_on(self, line: bytes, *, once_more: bool = True) -> None:
         """Give a line to a free wrapper or a new one; one that dies over it is followed by one other, no more."""
-        while self.free and len(line) <= _LARGEST_HANDED_ON:
+        while self.free and len(line) <= _MAX_ORDER:
             channel, _ = self.free.pop()
             try:
                 if channel.send(line) == len(line):

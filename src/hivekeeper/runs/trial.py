@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hivekeeper.clock import SystemClock
 from hivekeeper.runs.local import INHERITED
 
-LARGEST_KEPT = 4 << 20
+MAX_KEPT = 4 << 20
 _PATIENCE_S = 5.0
 
 
@@ -53,4 +53,4 @@ def try_out(argv: Sequence[str], directory: str, environment: Mapping[str, str],
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         raise
-    return Tried(process.returncode, ended_by, output[-LARGEST_KEPT:], clock.monotonic() - started)
+    return Tried(process.returncode, ended_by, output[-MAX_KEPT:], clock.monotonic() - started)

@@ -40,18 +40,18 @@ _SAMPLE_PROCESSES_EVERY_S = 0.25
 _SAMPLE_MEMORY_EVERY_S = 1.0
 _SAY_BEGUN_AFTER_S = 0.05
 _GIVE_UP_REAPING_AFTER_S = 10.0
-_LONGEST_REST_MS, _MOST_AWAITED = 5.0, 16
+_LONGEST_REST_MS, _MAX_AWAITED = 5.0, 16
 # A run that is not sandboxed may put anything here: no link is followed, no FIFO waited for.
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CHUNK = 1 << 16
-_LARGEST_PIPE = 1 << 20
+_MAX_PIPE = 1 << 20
 _KEPT_TAIL = 1 << 16
 _RLIMIT_FSIZE = 1
 _Rlimit = ctypes.c_uint64 * 2  # soft, hard
 # As the parent of the killed process hears it, and as a shell or bubblewrap passes it on.
 _TOO_LARGE_A_FILE = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
-_LONGEST_WAIT_MS = 3_600_000.0  # poll() takes no year
+_MAX_WAIT_MS = 3_600_000.0  # poll() takes no year
 
 
 def read_boot_id() -> str:
@@ -262,7 +262,7 @@ class _Watch:
                 break
             self._hold_limits()
         _, status = os.waitpid(self.child, 0)
-        for _ in range(_LARGEST_PIPE // _CHUNK):  # what it said itself is in there; others may talk on for ever
+        for _ in range(_MAX_PIPE // _CHUNK):  # what it said itself is in there; others may talk on for ever
             if not self._copy_output():
                 break
         self._keep_tail()
@@ -316,7 +316,7 @@ class _Watch:
         moments = [self.kill_at] if self.kill_at is not None else self._deadlines()
         if self.say_begun is not None:
             moments.append(self.started + _SAY_BEGUN_AFTER_S)
-        return min(max(0.0, min(moments) - now) * 1000 + 1, _LONGEST_WAIT_MS) if moments else None
+        return min(max(0.0, min(moments) - now) * 1000 + 1, _MAX_WAIT_MS) if moments else None
 
     def _deadlines(self) -> list[float]:
         moments = list(self.due.values())
@@ -392,7 +392,7 @@ def _reap_rest() -> int:
 def _await_an_end(longest_ms: float) -> None:
     """Wait until one of our children has died, but not for long: what it leaves is ours to end too."""
     poll, opened = select.poll(), list[int]()
-    for pid in _walk(os.getpid(), 0)[:_MOST_AWAITED]:
+    for pid in _walk(os.getpid(), 0)[:_MAX_AWAITED]:
         with contextlib.suppress(OSError):  # it is gone, or there is no descriptor left
             opened.append(os.pidfd_open(pid))
             poll.register(opened[-1], select.POLLIN)

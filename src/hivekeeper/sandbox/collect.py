@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-NOT_AS_PROMISED = 3
-LONGEST_PATH = 1024  # of what is brought out: the system takes 4096, and a person's own programs come after us
+OUTPUTS_MISSING = 3
+MAX_PATH = 1024  # of what is brought out: the system takes 4096, and a person's own programs come after us
 _ON_THE_WAY = (errno.ELOOP, errno.ENOENT, errno.ENOTDIR)
 _BENEATH = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -45,7 +45,7 @@ def list_parts(work: int, output: str) -> Iterator[tuple[str, bool]]:
     waiting = [output]
     while waiting:
         path = waiting.pop()
-        if len(os.fsencode(path)) > LONGEST_PATH:
+        if len(os.fsencode(path)) > MAX_PATH:
             raise NotAsPromisedError(f"{output} is nested too deep to be brought out")
         try:
             with open_beneath(work, path) as opened:
@@ -140,7 +140,7 @@ def main(work: str, kept: str, target: str, *outputs: str) -> int:
             bring(top, output, f"{place}/{output}")
     if wrong and target:
         print(wrong[0])
-        return NOT_AS_PROMISED
+        return OUTPUTS_MISSING
     return 0
 
 

@@ -18,7 +18,7 @@ from enum import IntEnum
 
 # Where people and programs leave what is nobody else's business: homes, scratch, and the sockets of services.
 ALWAYS_HIDDEN = ("/root", "/home", "/tmp", "/var/tmp", "/run")  # noqa: S108 - named to be hidden, not to be used
-_MOST_LINKS = 40  # as many as the kernel follows
+_MAX_LINKS = 40  # as many as the kernel follows
 
 
 class Mode(IntEnum):
@@ -73,7 +73,7 @@ def trace(path: str) -> Traced:
             real = real.rpartition("/")[0]
         elif part not in ("", "."):
             here = f"{real}/{part}"
-            target = _read_link(here) if followed < _MOST_LINKS else None
+            target = _read_link(here) if followed < _MAX_LINKS else None
             if target is None:
                 real = here
             else:

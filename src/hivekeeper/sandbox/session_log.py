@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 LARGEST = 16 << 20  # of one file; of a larger one the end is kept
-MOST_FILES = 16
-_MOST_ENTRIES = 100_000
+MAX_FILES = 16
+_MAX_ENTRIES = 100_000
 _CHUNK = 1 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -30,7 +30,7 @@ def find_logs(sandbox: str, patterns: Sequence[str]) -> Iterator[tuple[str, Bina
             top = os.open(sandbox, _DIRECTORY)
             for name, file in _find_beneath(top, pattern.split("/")):
                 with file:
-                    if found < MOST_FILES:
+                    if found < MAX_FILES:
                         yield name, file
                 found += 1
 
@@ -55,7 +55,7 @@ def _list(directory: int, pattern: str) -> list[str]:
     if not any(sign in pattern for sign in "*?["):
         return [pattern]
     with os.scandir(directory) as entries:
-        names = [entry.name for entry, _ in zip(entries, range(_MOST_ENTRIES), strict=False)]
+        names = [entry.name for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False)]
     return sorted(fnmatch.filter(names, pattern))
 
 

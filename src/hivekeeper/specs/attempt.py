@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hivekeeper.domain.owners import Owner, own_attempt
+from hivekeeper.domain.owners import Owner, attempt_owner
 from hivekeeper.domain.rows import RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import Runner, make_shell_argv
-from hivekeeper.domain.sequences import choose_work
+from hivekeeper.domain.sequences import attempt_sequence
 from hivekeeper.domain.session import StartSession
 from hivekeeper.domain.steps import Start, StepSequence
 from hivekeeper.git import orders
@@ -41,12 +41,12 @@ class Work:
     @property
     def owner(self) -> Owner:
         """Whose its runs are."""
-        return own_attempt(self.task.key, self.number, self.task.repo)
+        return attempt_owner(self.task.key, self.number, self.task.repo)
 
     @property
     def sequence(self) -> StepSequence:
         """The steps it takes."""
-        return choose_work(self.task, self.repo, self.start)
+        return attempt_sequence(self.task, self.repo, self.start)
 
     @property
     def agents(self) -> list[RunRow]:

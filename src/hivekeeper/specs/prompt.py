@@ -7,7 +7,7 @@ from hivekeeper.domain.merge import describe_rework
 from hivekeeper.domain.rows import MessageRow, RunRow
 from hivekeeper.domain.session import StartSession
 
-MOST_CHANGED = 50
+MAX_CHANGED = 50
 _CUT_OFF = "You were cut off by a limit of the model's service. Go on with your task exactly where you stopped.\n"
 
 
@@ -59,8 +59,8 @@ def _describe_so_far(last: RunRow, changed: Sequence[str]) -> str:
         ),
     ]
     if changed:
-        names = "\n".join(f"- {path}" for path in changed[:MOST_CHANGED])
-        words.append(f"They changed:\n\n{names}" + ("\n- …" if len(changed) > MOST_CHANGED else ""))
+        names = "\n".join(f"- {path}" for path in changed[:MAX_CHANGED])
+        words.append(f"They changed:\n\n{names}" + ("\n- …" if len(changed) > MAX_CHANGED else ""))
     if last.words and last.ended_well:
         words.append(f"Their last words: {last.words}")
     return "\n\n".join(words) + "\n"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hivekeeper.domain.gate import Gate
 from hivekeeper.domain.merge import find_regeneration
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.rows import MergeRow, RepoRow
 from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import Runner, make_shell_argv
@@ -91,7 +91,7 @@ def specify_resolution(
     environment = make_environment(places, directory, HIVE_PROMPT=prompt, HIVE_CONFLICTS="\n".join(entry.conflicts))
     mounts = make_mounts(places, directory, prompt)
     spec = RunSpec(argv, str(directory / "work"), environment, limit_theirs(OUR_WALL_S), mounts)
-    run = own_attempt(entry.task, entry.attempt, entry.repo).name_run(start)
+    run = attempt_owner(entry.task, entry.attempt, entry.repo).name_run(start)
     return start_program(spec, runner, run) if runner else spec
 
 

@@ -9,7 +9,7 @@ from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import GENESIS, read_head
 
 PAGE = 10_000
-MOST_BREAKS = 20
+MAX_BREAKS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def audit_chain(connection: Connection, say: Callable[[int, int], None]) -> Chai
         say(seq, head.seq)
     if (seq, previous, epoch) != (head.seq, head.hash, head.epoch):
         breaks.append(f"the head says event {head.seq} of epoch {head.epoch}, and the log ends with {seq} of {epoch}")
-    return ChainAudit(count, tuple(breaks[:MOST_BREAKS]), unknown)
+    return ChainAudit(count, tuple(breaks[:MAX_BREAKS]), unknown)
 
 
 def _hash(previous: str, values: tuple[object, ...]) -> str | None:

@@ -22,7 +22,7 @@ from hivekeeper.store.ledger import GENESIS, apply_changes, read_events, read_he
 from hivekeeper.store.sqlite import StatementError, in_memory
 
 PAGE = 1000
-MOST_DIFFERENCES = 20
+MAX_DIFFERENCES = 20
 
 PROJECTED_TABLES = tuple(table.name for table in TABLES.values() if table.is_projected)
 _COLUMNS = {name: TABLES[name].columns for name in PROJECTED_TABLES}
@@ -240,7 +240,7 @@ def list_differences(live: Connection, again: Connection) -> list[str]:
     for table in PROJECTED_TABLES:
         for sentence in _compare(table, live, again):
             found.append(sentence)
-            if len(found) == MOST_DIFFERENCES:
+            if len(found) == MAX_DIFFERENCES:
                 return found
     return found
 

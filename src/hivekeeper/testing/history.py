@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.gate import Gate
-from hivekeeper.domain.owners import own_tree
+from hivekeeper.domain.owners import tree_owner
 from hivekeeper.domain.rows import RepoRow, TaskRow
 from hivekeeper.domain.states import RepoState, TaskState
 from hivekeeper.git.orders import REPLACED, integration_ref, published_ref
@@ -256,7 +256,7 @@ def _list_verified(events: Sequence[e.Event]) -> set[tuple[str, str]]:
                 if (b.task, b.attempt) in added_nothing:
                     continue  # what its gate says of somebody else's commit does not count for that
                 gate = Gate(repos[str(task.repo)], task.verify)
-                if not gate.commands or own_tree(gate, tree).name in passed:
+                if not gate.commands or tree_owner(gate, tree).name in passed:
                     verified.add((candidate, tree))
             case _:
                 pass

@@ -64,7 +64,7 @@ _THEIR_OWN = ("setup", "gate", "accept")
 _ATTEMPTS = LAST_FAULTY_ATTEMPT + 3
 _PATIENCE_S = 45.0  # longer than any loop rests and any agent runs
 _LAST_PROCESSES_S = 5.0
-_LONGEST_PAUSE_BEFORE_KILL_S = 0.5
+_MAX_PAUSE_BEFORE_KILL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class _Scene:
         """Choose after how many beginnings of agents, and how much later, each keeper is killed."""
         chance = random.Random(self._settings.seed)  # noqa: S311 - a choice, not a secret
         begun = sorted(chance.randrange(len(self._plan.tasks)) for _ in range(self._settings.kills))
-        return [(number, chance.uniform(0, _LONGEST_PAUSE_BEFORE_KILL_S)) for number in begun]
+        return [(number, chance.uniform(0, _MAX_PAUSE_BEFORE_KILL_S)) for number in begun]
 
     def _keep_until(self, is_enough: Callable[[], bool]) -> bool:
         """Have a keeper keep until it is enough; False when it ended by itself, or when nothing moved for long."""

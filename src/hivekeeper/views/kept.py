@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hivekeeper.clock import to_text
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.steps import Start
 from hivekeeper.errors import InputError
@@ -142,7 +142,7 @@ def _find_base(mirror: Mirror, repo: RepoRow, attempt: AttemptRow, commit: str) 
 
 
 def _name_save(attempt: AttemptRow, ref: str) -> str:
-    return own_attempt(attempt.task, attempt.number, None).name_run(Start("save", int(ref.rpartition("/")[2])))
+    return attempt_owner(attempt.task, attempt.number, None).name_run(Start("save", int(ref.rpartition("/")[2])))
 
 
 def _tell_end(run: RunRow | None) -> str | None:

@@ -11,9 +11,9 @@ from typing import Any
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.hive_rows import HeartbeatRow, LeaseRow
 from hivekeeper.domain.lease import KeeperState
-from hivekeeper.domain.owners import own_attempt
+from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow
-from hivekeeper.domain.sequences import NOT_AS_PROMISED
+from hivekeeper.domain.sequences import OUTPUTS_MISSING
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
 from hivekeeper.domain.steps import Retry, Start
 from hivekeeper.places import Places
@@ -201,7 +201,7 @@ def _need_removal(attempt: AttemptRow, last: RunRow, places: Places | None) -> I
     """Tell why a settled attempt's sandbox stays, by its last run; a lost one is repeated by the keeper."""
     if last.succeeded or last.is_open:
         return
-    if last.kind == "snapshot" and last.exit_status != NOT_AS_PROMISED:
+    if last.kind == "snapshot" and last.exit_status != OUTPUTS_MISSING:
         what = f"What attempt {attempt.number} at {attempt.task} left could not be kept, so its sandbox stays"
         yield {"what": f"{what}: {describe_ending(last)}.", "type": f"hive task show {attempt.task}"}
     if last.kind == "remove" and last.state is RunState.EXITED:
@@ -218,10 +218,10 @@ def _read_words(run: RunRow, count: int, places: Places | None) -> list[str]:
 
 def _list_not_pushed(connection: Connection, convoys: Iterable[str]) -> Iterator[RunRow]:
     """List the last runs that were to push what an attempt made to a second repository, where none did."""
-    last = Start("backup", int(Retry().most or 0))
+    last = Start("backup", int(Retry().max_runs or 0))
     for task in (task for convoy in convoys for task in queries.list_tasks_of_convoy(connection, convoy) if task.repo):
         for number in range(1, task.attempts + 1):
-            run = queries.find_run(connection, own_attempt(task.key, number, task.repo).name_run(last))
+            run = queries.find_run(connection, attempt_owner(task.key, number, task.repo).name_run(last))
             if run is not None and not run.is_open and not run.succeeded:
                 yield run
 

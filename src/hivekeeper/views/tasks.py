@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hivekeeper.domain.admission import Held, may_start, need_of
+from hivekeeper.domain.admission import Held, may_start, need_of_task
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.names import find_nearest, task_key
@@ -110,7 +110,7 @@ def _find_hold(connection: Connection, task: TaskRow, now: str) -> HoldRow | Non
     """Find what holds a prompt up: what it belongs to, or everybody who may take it."""
     waiting = task.state in (TaskState.PENDING, TaskState.IN_PROGRESS)
     holds = queries.list_holds(connection) if task.runners and waiting else []
-    admitted = may_start(need_of(task), holds, now) if holds else None
+    admitted = may_start(need_of_task(task), holds, now) if holds else None
     return admitted.hold if isinstance(admitted, Held) else None
 
 

@@ -7,7 +7,7 @@ seen=refs/hive/source/$branch
 integration=refs/heads/$branch
 . "$(dirname -- "$0")/settle.sh"
 
-# What only a person can change: 65 is orders.UNUSABLE. Whatever else fails may pass: a network, a disk, a killed git.
+# What only a person can change: 65 is orders.REPO_UNUSABLE. Whatever else fails may pass: a network, a disk, a killed git.
 refuse() {
   echo "$1" >&2
   exit 65
