@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from hivekeeper.domain.budget import MICRO, Cap
-from hivekeeper.domain.names import find_nearest
+from hivekeeper.domain.names import advise
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.price import Price
 from hivekeeper.domain.runner import Runner
@@ -142,8 +142,7 @@ class Settings:
     def check_runner(self, name: str) -> None:
         """Refuse a runner that this hive does not have."""
         if name not in self.runner_names:
-            meant = find_nearest(name, self.runner_names)
-            known = f"Did you mean '{meant}'?" if meant else f"It knows {', '.join(self.runner_names)}."
+            known = advise(name, self.runner_names, f"It knows {', '.join(self.runner_names)}.")
             raise InputError(f"This hive has no runner '{name}'.", advice=f"{known} hive.toml has them: [runners.NAME]")
 
 

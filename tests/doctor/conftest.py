@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hivekeeper.doctor.examine import examine, mend
+from hivekeeper.doctor.examine import examine, repair
 from hivekeeper.doctor.findings import Check, Finding, Level, Report, decide_exit_code
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import RunRow
@@ -37,8 +37,8 @@ class Patient:
     def examine(self) -> Report:
         return examine(self.root)
 
-    def mend(self) -> Report:
-        return mend(self.root)
+    def repair(self) -> Report:
+        return repair(self.root)
 
     def find_wrong(self) -> list[Finding]:
         """What is not well, apart from the space on the disk of whoever runs the tests."""

@@ -31,7 +31,7 @@ def test_a_hive_without_a_finding_ends_with_0_and_says_what_was_looked_at(patien
     if "MiB are free →" not in said:  # that much is for whoever runs the tests to free
         assert code == 0
         assert "Nothing is wrong with this hive." in said
-    assert "workers are kept apart by" in said
+    assert "workers are isolated by" in said
 
 
 def test_what_is_wrong_comes_first_with_what_to_type(patient: Patient) -> None:
@@ -73,12 +73,12 @@ def test_fixing_under_a_living_keeper_is_3(patient: Patient) -> None:
     keeper = subprocess.Popen(argv, cwd=patient.root, stdout=subprocess.PIPE, text=True)
     try:
         assert keeper.stdout is not None
-        assert keeper.stdout.readline().startswith("Keeping")
+        assert keeper.stdout.readline().startswith("The keeper of ")
         code, said = _type(patient.root, "--fix")
         assert code == 3
         assert "Another keeper is active" in said
         code, said = _type(patient.root)
-        assert "is alive; its last sign of life" in said
+        assert "is alive; its last heartbeat" in said
     finally:
         keeper.terminate()
         keeper.communicate()
@@ -93,7 +93,7 @@ def test_a_doctor_called_from_inside_an_ended_run_does_not_kill_itself(patient: 
             argv, cwd=patient.root, env={**os.environ, "HIVE_RUN": marker}, capture_output=True, text=True, check=False
         )
         assert done.returncode == 1
-        assert "this very command runs inside it" in done.stdout
+        assert "this command runs inside it" in done.stdout
         assert lingering.is_alive()
     finally:
         lingering.end()

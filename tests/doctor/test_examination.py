@@ -111,7 +111,7 @@ def test_a_ledger_taken_out_of_wal_mode_is_found(patient: Patient) -> None:
 
 def test_of_the_settings_no_more_is_said_than_that_sqlite_takes_them(patient: Patient) -> None:
     (said,) = (finding.what for finding in patient.examine().findings if finding.check is Check.PRAGMAS)
-    assert said == "SQLite takes every setting the ledger needs"
+    assert said == "SQLite accepts every setting the ledger needs"
 
 
 def test_states_put_by_that_are_what_the_log_says_are_no_finding(patient: Patient) -> None:
@@ -178,7 +178,7 @@ def test_wrong_settings_are_named_with_their_line(patient: Patient) -> None:
 
 def test_a_keeper_that_died_is_said(patient: Patient, dead_pid: int) -> None:
     patient.sql("UPDATE lease SET released_at = NULL, pid = ?, boot_id = ?", dead_pid, read_boot_id())
-    assert "died without giving the lease back" in _find(patient, Check.LEASE).what
+    assert "died without releasing the lease" in _find(patient, Check.LEASE).what
 
 
 def test_a_living_keeper_that_is_silent_is_abandoned(patient: Patient) -> None:
@@ -275,9 +275,9 @@ def test_a_process_of_a_run_nobody_knows_is_found_and_left_alone(patient: Patien
         found = _only(patient, Check.PROCESSES, Level.FAIL)
         assert str(lingering.process.pid) in found.what
         assert found.advice.startswith("Leave them")
-        assert "if an older ledger was put back, the keeper adopts" in found.advice
+        assert "if an older ledger was restored, the keeper adopts" in found.advice
         assert found.advice.endswith("hive up")
-        assert patient.mend().done == ()
+        assert patient.repair().done == ()
         assert lingering.is_alive()
     finally:
         lingering.end()
@@ -297,7 +297,7 @@ def test_an_open_attempts_sandbox_that_is_gone_is_lost_work(patient: Patient) ->
     patient.places.sandbox("work/B", 1).mkdir()  # a sandbox without the clone
     found = _find(patient, Check.SANDBOXES)
     assert (found.level, found.fix) == (Level.FAIL, None)
-    assert "was not kept" in found.what
+    assert "was not saved" in found.what
 
 
 def test_what_a_task_made_without_a_merge_queue_stays_where_it_was_kept(patient: Patient) -> None:
@@ -350,7 +350,7 @@ def test_an_attempts_ref_that_is_gone_while_it_waits_to_land_is_found(patient: P
     patient.sql("UPDATE attempt SET state = 'SUBMITTED', ended_at = NULL WHERE task = 'work/A'")
     assert Check.MIRRORS not in {finding.check for finding in patient.find_wrong()}
     patient.git("update-ref", "-d", "refs/hive/attempts/work/A/1")
-    assert "is not kept" in _find(patient, Check.MIRRORS).what
+    assert "is not saved" in _find(patient, Check.MIRRORS).what
 
 
 def test_refs_of_attempts_nobody_knows_are_named_together_and_kept(patient: Patient) -> None:
@@ -364,7 +364,7 @@ def test_refs_of_attempts_nobody_knows_are_named_together_and_kept(patient: Pati
     assert "work/A/1" not in found.what
     assert found.advice.startswith("Leave it")
     assert "git --git-dir" in found.advice
-    assert patient.mend().done == ()
+    assert patient.repair().done == ()
     assert all(patient.git("rev-parse", ref) for ref in unknown)
 
 
@@ -375,7 +375,7 @@ def test_a_mirror_no_repository_has_is_found_and_kept(patient: Patient, name: st
     found = _only(patient, Check.MIRRORS, Level.WARN)
     assert str(path) in found.what
     assert found.advice.startswith("Leave it")
-    assert patient.mend().done == ()
+    assert patient.repair().done == ()
     assert path.is_dir()
 
 
@@ -392,8 +392,8 @@ def test_a_log_of_sqlite_that_has_grown_is_found(patient: Patient) -> None:
 @pytest.mark.parametrize(
     ("level", "why", "sentence"),
     [
-        (isolation.Level.NAMESPACES, "", "workers are kept apart by namespaces (bubblewrap)"),
-        (isolation.Level.LIMITS, "bwrap is not there", "workers are kept apart by limits only: bwrap is not there"),
+        (isolation.Level.NAMESPACES, "", "workers are isolated by namespaces (bubblewrap)"),
+        (isolation.Level.LIMITS, "bwrap is not there", "workers are isolated by limits only: bwrap is not there"),
     ],
 )
 def test_what_keeps_workers_apart_is_said_with_the_reason_when_it_is_not_the_best(
@@ -407,7 +407,7 @@ def test_what_keeps_workers_apart_is_said_with_the_reason_when_it_is_not_the_bes
 def test_weaker_isolation_than_the_settings_require_is_something_needed_that_is_not_there(require: str) -> None:
     found = judge_isolation(isolation.Isolation(isolation.Level.LIMITS, "bwrap is not there", "/home"), require)
     assert (found.check, found.level) == (Check.WORKERS, Level.FAIL)
-    assert f"requires {require}, and workers are kept apart by limits only: bwrap is not there." in found.what
+    assert f"requires {require}, and workers are isolated by limits only: bwrap is not there." in found.what
     assert decide_exit_code([found]) == 5
     assert judge_isolation(isolation.Isolation(isolation.Level(require), "", "/home"), require).level is Level.OK
 

@@ -79,7 +79,7 @@ def test_a_commit_no_ref_holds_is_found_and_gone_after_what_is_to_be_typed_while
     found = _only(patient, Level.WARN)
     assert found.what.startswith("2 commits of ")
     assert all(commit[:12] in found.what for commit in (borrowed, lost))
-    _type(found.advice.partition("without a keeper: ")[2])
+    _type(found.advice.partition("while no keeper runs: ")[2])
     assert patient.find_wrong() == []
     assert find_damage(patient.places.mirror("app")) is None
     assert patient.git("cat-file", "-t", borrowed) == "commit"

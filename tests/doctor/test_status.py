@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hivekeeper.cli import render
+from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.hive import open_hive
 from hivekeeper.keeper.programs import find_hive_isolation
@@ -37,8 +38,7 @@ def repository(tmp_path: Path) -> Repository:
 
 def _show(root: Path, isolation: Level | None = None, require: str | None = None) -> dict[str, Any]:
     with reading_only(root / ".hive" / "ledger.db") as connection:
-        places = Places(root)
-        return show_status(connection, keeper_is_alive=False, isolation=isolation, require=require, places=places)
+        return show_status(connection, KeeperState.NONE, isolation=isolation, require=require, places=Places(root))
 
 
 def _needs(root: Path, word: str) -> list[dict[str, str]]:
@@ -53,8 +53,8 @@ def test_what_was_not_pushed_is_told_once_with_where_it_is_and_a_command_that_pu
     stage.submit(*tasks, repos=(replace(repository.spec(), backup=str(backup)),))
     stage.finish()
     (need,) = _needs(stage.root, "was not pushed")
-    assert need["what"].startswith(f"What 2 attempts made was not pushed to {backup}: exit code ")
-    assert f"It is kept in {stage.hive.places.mirror('app')}: work/A (attempt 1), work/B (attempt 1)." in need["what"]
+    assert need["what"].startswith(f"The work of 2 attempts was not pushed to {backup}: exit code ")
+    assert f"It is saved in {stage.hive.places.mirror('app')}: work/A (attempt 1), work/B (attempt 1)." in need["what"]
     subprocess.run(("git", "init", "--quiet", "--bare", str(backup)), check=True)
     subprocess.run(("sh", "-c", need["type"]), check=True, capture_output=True)
     branches = subprocess.run(("git", "-C", str(backup), "branch"), check=True, capture_output=True, text=True).stdout
@@ -75,7 +75,7 @@ def test_a_sandbox_that_could_not_be_removed_is_told_with_how_to_remove_it(patie
     patient.sql("UPDATE run SET exit_status = 1, reason = 'rm: busy' WHERE task = 'work/B' AND kind = 'remove'")
     (need,) = _needs(patient.root, "sandbox")
     assert need["what"] == (
-        "What attempt 1 at work/B made is kept, but its sandbox could not be removed: "
+        "The work of attempt 1 at work/B is saved, but its sandbox could not be removed: "
         "exit code 1; last output: rm: busy."
     )
     assert need["type"].startswith("sudo rm -rf /")
@@ -89,7 +89,7 @@ def test_a_snapshot_that_failed_is_told_and_one_that_missed_a_promise_has_kept_w
     patient.sql("UPDATE attempt SET sandbox = 'PRESENT' WHERE task = 'work/B'")
     patient.sql("DELETE FROM run WHERE task = 'work/B' AND kind = 'remove'")
     patient.sql("UPDATE run SET exit_status = ? WHERE task = 'work/B' AND kind = 'snapshot'", status)
-    assert bool(_needs(patient.root, "could not be kept, so its sandbox stays")) == stays
+    assert bool(_needs(patient.root, "could not be saved, so its sandbox stays")) == stays
 
 
 def test_the_level_is_what_the_keeper_found_and_is_never_tried(patient: Patient) -> None:
@@ -124,7 +124,7 @@ def test_isolation_weaker_than_required_is_the_first_thing_that_needs_a_person(
     patient: Patient, capsys: pytest.CaptureFixture[str], isolation: Level, require: str
 ) -> None:
     view = _show(patient.root, isolation=isolation, require=require)
-    assert view["needs_me"][0]["what"].startswith(f"hive.toml requires {require}, and this machine keeps workers apart")
+    assert view["needs_me"][0]["what"].startswith(f"hive.toml requires {require}, and this machine isolates workers by")
     render.print_status(view)
     said = capsys.readouterr().out
     assert said.index(f"requires {require}") < said.index("work/B failed")

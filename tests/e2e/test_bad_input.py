@@ -112,8 +112,8 @@ def test_a_task_that_cannot_be_is_not_added(shell: Shell, options: tuple[str, ..
 def test_a_task_with_a_prompt_from_a_file_and_two_outputs_is_added(shell: Shell) -> None:
     (shell.root / "prompt.md").write_text("Mind the clock.\n")
     options = ("--prompt", "@prompt.md", "--runner", "scripted", "--output", "a.md", "--output", "b.md")
-    assert "c/A is added." in shell.hive("task", "add", "c", "A", *options)
-    assert "was there already" in shell.hive("task", "add", "c", "A", *options)
+    assert "Added c/A." in shell.hive("task", "add", "c", "A", *options)
+    assert "exists already" in shell.hive("task", "add", "c", "A", *options)
     assert "another prompt" in shell.hive("task", "add", "c", "A", "--prompt", "x", *options[2:], code=2)
 
 
@@ -131,7 +131,7 @@ def test_a_hive_for_twelve_agents_has_their_settings_and_keeps_those_it_has(shel
     assert "workers = 12 " in written
     shell.hive("init", str(new), "--agents", "12")
     shell.hive("init", str(new))
-    assert "is there already and stays as it is" in shell.hive("init", str(new), "--agents", "3", code=2)
+    assert "exists already and was not changed" in shell.hive("init", str(new), "--agents", "3", code=2)
     assert (new / "hive.toml").read_text() == written
 
 
@@ -170,7 +170,7 @@ def test_a_ledger_that_is_none_is_refused_with_4_and_not_written(shell: Shell, c
 
 def test_a_read_only_directory_is_a_sentence_and_5(shell: Shell, tmp_path: Path) -> None:
     with small_disk(tmp_path / "sealed", "size=8m", "ro") as sealed:
-        assert "cannot be made" in shell.hive("init", str(sealed), code=5)
+        assert "Could not create a hive in" in shell.hive("init", str(sealed), code=5)
     with small_disk(tmp_path / "later", "size=8m") as disk:
         shell.hive("init", str(disk))
         subprocess.run(("mount", "-o", "remount,ro", str(disk)), check=True)

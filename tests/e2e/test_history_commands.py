@@ -76,7 +76,7 @@ def test_the_difference_of_two_moments_is_shown_and_equal_ones_say_so(lived: She
     view = lived.json("diff", str(end), str(begin))
     assert [(row["task"], row["to"]["state"]) for row in view["tasks"]] == [("c/A", "COMPLETE"), ("c/B", "FAILED")]
     assert f"Both are event {end}," in lived.hive("diff", str(end), "now")
-    assert "No convoy, task or repository differs." in lived.hive("diff", str(end - 1), str(end))
+    assert "No convoy, task or repository changed." in lived.hive("diff", str(end - 1), str(end))
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_the_difference_of_two_moments_is_shown_and_equal_ones_say_so(lived: She
         (("replay", "--at", "-10 moons"), "Type an event's number"),
         (("replay", "--at", "0"), "Type a number from 1 to"),
         (("replay", "--at", "99999"), "Type a number from 1 to"),
-        (("replay", "--at", "2020-01-01 10:00"), "The first event was written down at"),
-        (("replay", "--at", "-1h"), "The first event was written down at"),
-        (("replay", "--at", "9998-01-01T00:00:00Z"), "has not come yet"),
+        (("replay", "--at", "2020-01-01 10:00"), "The first event was recorded at"),
+        (("replay", "--at", "-1h"), "The first event was recorded at"),
+        (("replay", "--at", "9998-01-01T00:00:00Z"), "is in the future"),
         (("replay", "--at", "1", "--convoy", "c"), "There was no convoy 'c' at event 1"),
         (("replay", "--at", "1", "--convoy", "cc"), "Did you mean 'c'?"),
         (("diff", "1", "2 or 3"), "Type an event's number"),
@@ -173,4 +173,4 @@ def test_the_log_of_a_subject_is_its_own_and_of_what_is_beneath_it(lived: Shell)
     assert shown == expected
     task = [json.loads(line)["kind"] for line in lived.hive("log", "--subject", "c/A", "--json").splitlines()]
     assert task == ["task.added", "task.dispatched", "task.completed"]
-    assert "Nothing has happened to 'nobody'" in lived.hive("log", "--subject", "nobody", code=2)
+    assert "No event is about 'nobody'" in lived.hive("log", "--subject", "nobody", code=2)

@@ -58,7 +58,7 @@ def test_a_branch_is_handed_in_as_it_is_now_and_once(shell: Shell, world: World,
         f"feature/login goes to the queue of r, as it is now: {key}. The keeper is not running; type: hive up\n"
     )
     assert world.task(key).get_details() == {"branch": "feature/login", "commit": commit}
-    assert f"   –  {key}  feature/login is to be brought in  (2" in shell.hive("queue", "ls")
+    assert f"   –  {key}  feature/login is to be fetched  (2" in shell.hive("queue", "ls")
     before = world.seq()
     again = shell.json("queue", "submit", "hotfix", "--priority")
     assert (again["task"], again["added"], world.seq()) == (key, False, before)
@@ -124,12 +124,12 @@ def test_a_repository_that_cannot_be_read_or_chosen_is_a_sentence(shell: Shell, 
     assert f"{source} cannot be read: " in said
     assert f"git ls-remote {source}" in said
     world.submit("c", TaskSpec("u", "true", repo="s"), repos=(RepoSpec("s", str(source)),))
-    assert "Say it with --repo: there are r, s." in shell.hive("queue", "submit", "main", code=2)
+    assert "Choose one with --repo: r, s." in shell.hive("queue", "submit", "main", code=2)
 
 
 def test_a_hive_without_a_repository_has_nothing_to_queue(shell: Shell) -> None:
-    assert shell.hive("queue", "ls") == "Nothing is in the merge queue.\n"
-    assert "One comes with a plan: hive convoy submit PLAN.yaml" in shell.hive("queue", "submit", "main", code=2)
+    assert shell.hive("queue", "ls") == "The merge queue is empty.\n"
+    assert "Add one with a plan: hive convoy submit PLAN.yaml" in shell.hive("queue", "submit", "main", code=2)
     assert "This hive has no repository yet." in shell.hive("queue", "pause", code=2)
 
 
@@ -148,11 +148,11 @@ def test_the_list_says_where_each_is_how_the_queue_stands_and_what_conflicts_cos
     keep(world, e.MergeVerifying("c/first", 1, 1, "c" * 40, "1" * 40, "d" * 40, "rules"))
     keep(world, e.RepoStopped("r"), why="main does not pass: tox failed \x1b[31m")
     head, first, second, *tiers = shell.hive("queue", "ls").splitlines()
-    assert head == "r: stopped: main does not pass: tox failed  [31m. To go on: hive queue resume r"
+    assert head == "r: stopped: main does not pass: tox failed  [31m. To continue: hive queue resume r"
     assert first.startswith("   1  c/first  verifying on top of what has landed  (rules, 2")
     assert second.startswith("   2  c/second  waiting  (clean, 2")
     assert [line.split()[:3] for line in tiers] == [
-        ["Tier", "Used", "Landed"],
+        ["Tier", "Tries", "Landed"],
         ["clean", "1", "1"],
         ["rules", "1", "0"],
     ]
@@ -183,7 +183,7 @@ def test_an_entry_is_shown_with_its_gates_runs_and_what_was_asked_for(shell: She
     assert lines[0] == "c/a (attempt 2, number 1 of r): verifying on top of what has landed"
     assert f"  tree       {'d' * 40}" in lines
     assert f"  gate       under way ({GATE_RUN})" in lines
-    assert f"  attempt 1  refused: its gate did not pass ({'b' * 10})" in lines
+    assert f"  attempt 1  rejected: its gate did not pass ({'b' * 10})" in lines
     begin = lines.index("Retry instructions after attempt 1:")
     assert lines[begin + 1 : begin + 10] == [
         "  mode:", "    rework", "  why:", "    its gate did not pass", "  reproduce:", "    git merge x", "    make",
@@ -206,8 +206,8 @@ def test_what_is_held_is_told_with_a_look_at_it_and_lands_when_approved(
     keep(world, e.AttemptSubmitted("c/a", 1, "r", commit, 0))
     keep(world, e.MergeHeld("c/a", 1), why="it changes tox.ini")
     (need,) = [need for need in shell.json("status")["needs_me"] if "c/a" in need["what"]]
-    what, look = need["what"].split(" Look at it: ")
-    assert what == "c/a may not land unless you say so: it changes tox.ini."
+    what, look = need["what"].split(" To see the change: ")
+    assert what == "c/a waits for your approval: it changes tox.ini."
     looked = subprocess.run(("sh", "-c", look), cwd="/", check=True, capture_output=True, text=True).stdout
     assert "+++ b/login" in looked
     assert shell.json("queue", "show", "a")["look"] == look
@@ -223,17 +223,17 @@ def test_a_queue_that_stands_still_needs_a_person_if_something_waits_in_it(shell
             found = list_needs(connection, keeper_is_alive=False)
         return [need["what"] for need in found if need["type"] == "hive queue resume r"]
 
-    assert shell.hive("queue", "pause", "--reason", "release") == "The queue of r is paused: nothing lands.\n"
+    assert shell.hive("queue", "pause", "--reason", "release") == "The merge queue of r is paused: nothing lands.\n"
     assert needs() == []
     add(world, "a", "QUEUED")
     assert needs() == ["The merge queue of r is paused, and 1 in it cannot land."]
-    assert shell.hive("queue", "pause", "r") == "The queue of r was paused already.\n"
+    assert shell.hive("queue", "pause", "r") == "The merge queue of r was paused already.\n"
     keep(world, e.RepoStopped("r"), why="main does not pass")
-    assert needs() == ["The merge queue of r stands still: main does not pass."]
-    goes_on = "The queue of r goes on; what was verified before is verified again.\n"
+    assert needs() == ["The merge queue of r is stopped: main does not pass."]
+    goes_on = "The merge queue of r continues; entries are verified again.\n"
     assert shell.hive("queue", "resume", "r") == goes_on
     assert needs() == []
-    assert shell.hive("queue", "resume") == "The queue of r was going on already.\n"
+    assert shell.hive("queue", "resume") == "The merge queue of r was not paused.\n"
     assert shell.hive("queue", "prioritize", "a") == "c/a has priority 10000 in the queue.\n"
     row = next(line for line in shell.hive("status").splitlines() if line.startswith("c/a "))
     assert row.split() == ["c/a", "r", "waiting"]

@@ -129,7 +129,7 @@ def test_a_frozen_keeper_is_abandoned_and_needs_a_person(shell: Shell) -> None:
     try:
         shell.wait(lambda: bool(shell.json("status")["keeper"]["state"] == "ABANDONED"))
         [need] = shell.json("status")["needs_me"]
-        assert "has given no sign of life since" in need["what"]
+        assert "has not recorded a heartbeat since" in need["what"]
         assert need["type"].startswith("hive up")
     finally:
         keeper.send_signal(signal.SIGCONT)

@@ -73,10 +73,10 @@ def test_cancelling_without_a_keeper_says_that_the_agent_goes_on_and_down_worker
     keeper.send_signal(signal.SIGINT)
     keeper.wait()
     said = shell.hive("task", "cancel", "A")
-    assert "c/A is to be cancelled, but what it runs goes on: the keeper is not running. Type: hive up" in said
+    assert "c/A will be cancelled, but its run goes on: the keeper is not running. Type: hive up" in said
     assert "hive down --workers" in said
     os.kill(worker["pid"], 0)
-    assert "Ended 1 worker; what they made is kept." in shell.hive("down", "--workers")
+    assert "Ended 1 worker and saved their work." in shell.hive("down", "--workers")
     assert shell.json("task", "show", "A")["state"] == "CANCELLED"
     assert (shell.root / ".hive/kept/c/A.1/made").read_text() == "made\n"
 
@@ -98,7 +98,7 @@ def test_a_plan_run_while_a_keeper_is_running_is_taken_by_it_and_followed(shell:
     keeper = shell.start("up")
     shell.wait(shell.keeper_is_active)
     said = shell.hive("run", shell.plan(ONE))
-    assert "The running keeper takes it; Ctrl-C leaves that running." in said
+    assert "The running keeper takes the plan. Ctrl-C stops watching; the keeper goes on." in said
     assert "c/A → worker 1" in said
     assert "COMPLETE  1/1 complete" in said
     following = shell.start("run", shell.plan(SLOW.replace("convoy: c", "convoy: d"), "slow.yaml"))
@@ -110,7 +110,7 @@ def test_a_plan_run_while_a_keeper_is_running_is_taken_by_it_and_followed(shell:
     following = shell.start("run", "slow.yaml")
     shell.wait(lambda: bool(shell.json("worker", "ls")))
     assert following.stdout is not None
-    while "takes it" not in following.stdout.readline():
+    while "takes the plan" not in following.stdout.readline():
         pass
     keeper.kill()
     assert "Type: hive up" in _read_to_its_end(following)
@@ -142,7 +142,7 @@ def test_a_changed_hive_toml_is_taken_up_by_the_running_keeper_and_a_broken_one_
     shell.wait(lambda: len(shell.json("status")["workers"]) == 1)
     toml.write_text("[hive]\nworkers = 'many'\n")
     [need] = shell.json("status")["needs_me"]
-    assert "hive.toml cannot be used, and the keeper goes on with the settings of before" in need["what"]
+    assert "hive.toml cannot be used, and the keeper keeps the previous settings" in need["what"]
     assert "workers" in need["what"]
     assert need["type"].endswith(f" {toml}")
     assert len(shell.json("status")["workers"]) == 1
@@ -162,7 +162,7 @@ def test_a_second_hive_on_one_repository_says_so_and_a_gone_one_is_no_matter(
     (other.root / ".hive").mkdir(parents=True)
     create_ledger(other.root / ".hive" / "ledger.db")
     said = other.hive("convoy", "submit", other.plan(plan))
-    assert f"The hive in {shell.root} works on app ({source}, main) too: both publish to hive/main" in said
+    assert f"The hive in {shell.root} also works on app ({source}, main): both publish to hive/main" in said
     (shell.root / ".hive").rename(tmp_path / "gone")
     assert "too:" not in other.hive("convoy", "submit", "plan.yaml")
 
@@ -176,7 +176,7 @@ def test_a_failure_shows_its_last_lines_and_where_all_of_them_are(shell: Shell) 
         said = shell.hive(*arguments)
         assert re.search(r"\| line 4\n.*\| line 8\n", said, re.DOTALL)
         assert "| line 3" not in said
-        assert f"all of it: less {path}" in said
+        assert f"full output: less {path}" in said
     assert path.read_text().startswith("line 0\n")
 
 
@@ -186,7 +186,7 @@ def test_a_cancelled_task_does_not_fail_its_convoy_and_can_be_revived_with_a_not
     shell.hive("task", "cancel", "B")
     shell.hive("run", "plan.yaml")
     assert "COMPLETE  1/2 complete" in shell.hive("convoy", "show")
-    assert "c/B will be tried again." in shell.hive("task", "retry", "B", "--note", "try X")
+    assert "c/B will be retried." in shell.hive("task", "retry", "B", "--note", "try X")
     assert "ACTIVE" in shell.hive("convoy", "show")
     shell.hive("run", "plan.yaml")
     assert "try X" in (shell.root / "heard").read_text()
@@ -196,7 +196,7 @@ def test_a_prompt_that_nobody_has_begun_is_edited_and_another_is_not(shell: Shel
     plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: 'write \"a\"', runner: scripted}\n")
     shell.hive("convoy", "submit", plan)
     assert "c/A is changed." in shell.hive("task", "edit", "A", "--prompt", "say hello")
-    assert "was that already" in shell.hive("task", "edit", "A", "--prompt", "say hello")
+    assert "has not changed" in shell.hive("task", "edit", "A", "--prompt", "say hello")
     with open_records(shell.root).ledger.read() as connection:
         assert queries.find_prompt(connection, "c/A") == "say hello"
     assert "has a prompt, and stays one" in shell.hive("task", "edit", "A", "--command", "true", code=2)

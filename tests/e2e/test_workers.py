@@ -71,14 +71,14 @@ def test_what_an_agent_says_is_shown_harmless_and_followed_to_its_end(shell: She
     shell.wait(lambda: "red" in shell.hive("worker", "log", "A"))
     assert shell.hive("worker", "log", "1") == "hello\n [31mred ]0;owned \n"
     assert shell.hive("worker", "log", "c/A", "-n", "1") == " [31mred ]0;owned \n"
-    assert "Worker 2 (c/B, attempt 1) has said nothing so far." in shell.hive("worker", "log", "B")
+    assert "Worker 2 (c/B, attempt 1) has written no output yet." in shell.hive("worker", "log", "B")
     following = shell.start("worker", "log", "A", "-f", "-n", "1")
     assert following.stdout is not None
     assert "red" in following.stdout.readline()
     silent = shell.start("worker", "log", "B", "-f")
     (shell.root / "go").touch()
     assert following.communicate(timeout=30)[0] == "bye\n"
-    assert "(c/B, attempt 1) has said nothing.\n" in silent.communicate(timeout=30)[0]
+    assert "(c/B, attempt 1) has written no output.\n" in silent.communicate(timeout=30)[0]
     shell.started[0].wait()
     for who in (("A",), ("1",), ("A", "--attempt", "1")):
         assert shell.hive("worker", "log", *who).endswith("bye\n")
@@ -90,16 +90,16 @@ def test_what_lies_where_an_agents_words_should_be_is_not_followed(shell: Shell,
     run = shell.root / ".hive" / "runs" / _workers(shell)[1]["run"]
     (tmp_path / "secret").write_text("secret\n")
     (run / "output").symlink_to(tmp_path / "secret")
-    assert "has said nothing" in shell.hive("worker", "log", "B")
+    assert "has written no output" in shell.hive("worker", "log", "B")
     (run / "output").unlink()
     os.mkfifo(run / "output")
-    assert "has said nothing" in shell.hive("worker", "log", "B")
+    assert "has written no output" in shell.hive("worker", "log", "B")
     assert _workers(shell)[1]["output_bytes"] == 0
 
 
 def test_a_killed_worker_may_have_had_its_effect_so_its_task_waits_for_a_person(shell: Shell) -> None:
     _begin(shell)
-    assert "Worker 1 (c/A) is being ended." in shell.hive("worker", "kill", "1", "--reason", "it [loops]")
+    assert "Worker 1 (c/A) is being stopped." in shell.hive("worker", "kill", "1", "--reason", "it [loops]")
     shell.wait(lambda: shell.json("task", "show", "A")["state"] == "UNKNOWN")
     [first] = shell.json("task", "show", "A")["attempts"]
     assert first["reason"] == "it may have run: it was stopped: it [loops]"
@@ -114,9 +114,9 @@ def test_with_nobody_keeping_a_kill_waits_for_the_next_keeper_and_says_so(shell:
     _begin(shell)
     _kill_keeper(shell)
     said = shell.hive("worker", "kill", "c/B")
-    assert "Worker 2 (c/B) is being ended." in said
-    assert "The keeper is not running, so it goes on until one is started. Type: hive up" in said
-    assert "already being ended" in shell.hive("worker", "kill", "2")
+    assert "Worker 2 (c/B) is being stopped." in said
+    assert "The keeper is not running, so the worker goes on until one is started. Type: hive up" in said
+    assert "already being stopped" in shell.hive("worker", "kill", "2")
     assert [row["state"] for row in _workers(shell)] == ["working", "being ended"]
     shell.start("up")
     shell.wait(lambda: shell.json("task", "show", "B")["state"] == "UNKNOWN")
@@ -134,7 +134,7 @@ def test_a_worker_whose_work_is_being_verified_is_listed_and_has_no_agent_to_kil
     [row] = _workers(shell)
     assert (row["worker"], row["task"], row["pid"]) == (1, "c/A", None)
     assert "Worker 1 has no agent running for c/A just now." in shell.hive("worker", "kill", "1", code=2)
-    assert "Worker 1 (c/A, attempt 1) has said nothing." in shell.hive("worker", "log", "1")
+    assert "Worker 1 (c/A, attempt 1) has written no output." in shell.hive("worker", "log", "1")
     (shell.root / "go").touch()
     assert shell.started[0].wait(30) == 0
     assert _workers(shell) == []
@@ -143,14 +143,14 @@ def test_a_worker_whose_work_is_being_verified_is_listed_and_has_no_agent_to_kil
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("kill", "7"), "There is no worker 7 at work."),
-        (("kill", "D"), "Nobody works on c/D just now."),
+        (("kill", "7"), "Worker 7 is not running."),
+        (("kill", "D"), "No worker is at work on c/D."),
         (("kill", "nobody"), "There is no task 'nobody'."),
         (("kill", "A"), "Name its task: c/A (worker 1), d/A (worker 1)"),
         (("kill", "1"), "Name its task: c/A (worker 1), d/A (worker 1)"),
         (("kill", "2"), "Name its task: c/B (worker 2), c/2 (worker 3)"),
         (("log", "7"), "There is no worker 7, and there was none."),
-        (("log", "c/D"), "Nobody has worked on c/D yet."),
+        (("log", "c/D"), "c/D has had no worker yet."),
     ],
 )
 def test_whoever_is_meant_by_nobody_or_by_several_is_asked_for(

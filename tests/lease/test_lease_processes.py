@@ -116,7 +116,7 @@ def test_a_killed_keepers_lock_is_free_at_once(hive: Path, ledger: Ledger) -> No
             with ledger.read() as connection:
                 *_, event = read_events(connection, 0, 100)
             assert isinstance(event.body, LeaseTaken)
-            assert "died without giving the lease back" in event.body.after
+            assert "died without releasing the lease" in event.body.after
             assert successor.ask("release")[0] == "released"
 
 

@@ -10,6 +10,7 @@ from hivekeeper.commands.sessions import lift_hold, raise_budget, tell_worker
 from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.domain.budget import MICRO, Cap
 from hivekeeper.domain.hive_rows import HoldRow
+from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.runner import PromptBy, Reach, Runner
@@ -109,7 +110,7 @@ def test_a_limit_parks_until_the_moment_it_tells_and_the_session_goes_on_in_its_
     with stage.hive.ledger.read() as connection:
         why = show_why(connection, stage.task("B"), keeper_is_alive=True, now=stage.clock.now())
         parked = show_why(connection, stage.task("A"), keeper_is_alive=True, now=stage.clock.now())
-    assert "waits (rate-limited" in why
+    assert "waits: agent is rate-limited until" in why
     assert "is parked" in parked
     stage.clock.advance(2 * HOUR - 120)
     rest(stage)
@@ -195,7 +196,7 @@ def test_who_is_not_signed_in_waits_for_a_person_and_says_so_first(
     stage.clock.advance(30 * 24 * HOUR)
     rest(stage)
     with stage.hive.ledger.read() as connection:
-        needs = show_status(connection, keeper_is_alive=True, now=stage.clock.now())["needs_me"]
+        needs = show_status(connection, KeeperState.ACTIVE, now=stage.clock.now())["needs_me"]
     assert needs[0]["what"].startswith("agent is not signed in")
     assert len(agents(stage, "A")) == 1
     with stage.hive.ledger.write(ME) as tx:
@@ -271,7 +272,7 @@ def test_what_may_be_spent_is_raised_by_a_person_and_sums_agree_however_they_are
     for way in ("task", "agent", "runner", "convoy"):
         for what in ("tokens_in", "tokens_out", "money"):
             assert sum(row[what] for row in costs[f"by_{way}"]) == costs[what], (way, what)
-    assert {row["agent"] for row in costs["by_agent"]} == {"bee", "(nobody by name)"}
+    assert {row["agent"] for row in costs["by_agent"]} == {"bee", "(no agent named)"}
 
 
 def test_a_hive_with_nothing_to_do_starts_nothing_in_ten_minutes(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hivekeeper.commands.sessions import lift_hold
+from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import queries
@@ -34,7 +35,7 @@ def test_a_runner_that_cannot_be_started_is_held_with_what_to_write_and_no_attem
 
     stage.step_until(is_held)
     with stage.hive.ledger.read() as connection:
-        [need] = show_status(connection, keeper_is_alive=True, now=stage.clock.now())["needs_me"]
+        [need] = show_status(connection, KeeperState.ACTIVE, now=stage.clock.now())["needs_me"]
     assert f"'{program}' of runner 'mine' is not there" in need["what"]
     assert need["type"].startswith("hive runner resume mine")
     assert stage.task("A").state is TaskState.IN_PROGRESS

@@ -16,7 +16,8 @@ from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
 from hivekeeper.runners import PRESETS
 from hivekeeper.sandbox.session_log import LARGEST, keep_logs
 from hivekeeper.store import queries
-from hivekeeper.views.runners import list_hold_needs, list_waits, show_costs
+from hivekeeper.views.holds import list_hold_needs, list_waits
+from hivekeeper.views.runners import show_costs
 from hivekeeper.views.session_logs import read_session_logs
 from hivekeeper.views.tasks import show_why
 from tests.scenarios.conftest import Scene
@@ -209,10 +210,10 @@ def test_a_program_that_cannot_start_waits_for_a_person_with_its_last_lines(
     stage.take(workers=1)
     stage.step_until(is_parked(stage, "A"))
     with stage.hive.ledger.read() as connection:
-        (need,) = list_hold_needs(connection, now=stage.clock.now())
-    assert "agent could not start" in need["what"]
-    assert "No module named mcp" in need["what"]
-    assert need["type"].startswith("hive runner resume agent")
+        ((what, command),) = list_hold_needs(connection, now=stage.clock.now())
+    assert "agent could not start" in what
+    assert "No module named mcp" in what
+    assert command.startswith("hive runner resume agent")
     assert stage.attempts("B") == [], "nobody else tries it meanwhile"
 
 

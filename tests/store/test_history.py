@@ -13,6 +13,7 @@ from hypothesis.stateful import invariant, rule
 
 from hivekeeper.commands import attempts, convoys, history, merges, runs
 from hivekeeper.domain.convoy import Outcome
+from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.owners import attempt_owner, fetch_owner
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.rows import AttemptRow
@@ -227,7 +228,7 @@ def test_the_status_at_the_last_event_is_the_status_now(tmp_path: Path) -> None:
     world = build_situations(tmp_path)
     try:
         with world.ledger.read() as connection:
-            now, then = show_status(connection, keeper_is_alive=True), show_status_at(connection, world.seq())
+            now, then = show_status(connection, KeeperState.ACTIVE), show_status_at(connection, world.seq())
             recorded_at = read_events(connection, world.seq() - 1, 1)[0].recorded_at
     finally:
         world.close()
@@ -498,7 +499,7 @@ def test_a_moment_that_is_none_is_refused_with_what_to_type(world: World) -> Non
             (0, "from 1 to 1"),
             (2, "from 1 to 1"),
             ("2000-01-01T00:00:00.000000Z", "first event"),
-            (late, "not come yet"),
+            (late, "in the future"),
         ):
             with pytest.raises(InputError, match=said):
                 get_seq(connection, moment, now="2027-01-15T08:00:01.000000Z")

@@ -267,10 +267,10 @@ def test_the_queue_is_listed_in_the_order_it_lands_with_what_becomes_of_each(wor
         (1, "c/landing", "has passed and is landing"),
         (2, "c/second", "verifying on top of c/landing"),
         (3, "c/first", "verifying on top of c/second"),
-        (4, "c/held", "held: it changes tox.ini"),
-        (5, "c/suspect", "suspected: it failed once, and is tried alone"),
+        (4, "c/held", "waiting for approval: it changes tox.ini"),
+        (5, "c/suspect", "failed once; verifying it alone"),
         (6, "c/flaky", "waiting"),
-        (None, KEY, "fix is to be brought in"),
+        (None, KEY, "fix is to be fetched"),
     ]
     with world.keep() as tx:
         tx.record(e.MergeVerifying("c/flaky", 1, 2, COMMIT, "5" * 40, "d" * 40))
@@ -278,7 +278,7 @@ def test_the_queue_is_listed_in_the_order_it_lands_with_what_becomes_of_each(wor
     with world.ledger.read() as connection:
         doing = {row["task"]: row["doing"] for row in list_queue(connection)}
     assert doing["c/flaky"] == "verifying on top of what has landed"
-    assert doing[KEY] == "fix is to be brought in"
+    assert doing[KEY] == "fix is to be fetched"
 
 
 def _run(world: World, key: str, attempt: int, kind: str, seconds: int) -> None:
@@ -341,7 +341,7 @@ def test_what_is_over_is_listed_when_asked_for_also_of_archived_convoys(world: W
     assert shown == [
         ("c/b", MergeState.QUEUED, "waiting"),
         ("v/old", MergeState.LANDED, "landed as cccccccccc"),
-        ("c/a", MergeState.REJECTED, "refused: its gate did not pass"),
+        ("c/a", MergeState.REJECTED, "rejected: its gate did not pass"),
     ]
     assert elsewhere["entries"] == []
 

@@ -9,23 +9,23 @@ AT = "2026-01-02T03:04:05.000000Z"
 LINES = {
     "a limit": (
         e.HoldPlaced("runner", "goose", "rate-limited", "2026-01-02T04:00:00.000000Z", 1), "429\n too many",
-        "runner goose waits until 2026-01-02T04:00:00.000000Z (rate-limited: 429 too many)",
+        "goose is rate-limited until 2026-01-02T04:00:00.000000Z: 429 too many",
     ),
     "a sign-in": (
         e.HoldPlaced("runner", "goose", "auth", None, 1), "x" * 200,
-        f"runner goose waits for you: hive status (auth: {'x' * 118} …)",
+        f"goose is not signed in: {'x' * 118} …; type: hive status",
     ),
-    "going on": (e.AttemptResumed("c/a", 1), "", "c/a goes on"),
-    "a hold lifted": (e.HoldLifted("day", "today", "budget"), "raised", "day today goes on: raised"),
+    "going on": (e.AttemptResumed("c/a", 1), "", "c/a continues"),
+    "a hold lifted": (e.HoldLifted("day", "today", "budget"), "raised", "day today continues: raised"),
     "a gate file": (
         e.MergeHeld("c/a", 1), "it changes the protected file check.sh",
         "c/a waits for you: it changes the protected file check.sh; type: hive queue approve c/a",
     ),
     "a red branch": (
         e.RepoStopped("app"), "'main' itself does not pass",
-        "the queue of app stands still: 'main' itself does not pass",
+        "the merge queue of app is stopped: 'main' itself does not pass",
     ),
-    "green again": (e.RepoRecovered("app"), "", "the queue of app goes on"),
+    "green again": (e.RepoRecovered("app"), "", "the merge queue of app continues"),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Every `hive` command: which there are, and those that start, stop and show a hive."""
+"""The `hive` command with all its subcommands, and those that start, stop and show a hive."""
 
 import shutil
 import sys
@@ -25,17 +25,15 @@ from hivekeeper.cli.workers import worker_app
 from hivekeeper.commands import plans
 from hivekeeper.config.template import DEFAULT_TOML
 from hivekeeper.config.values import FILE_NAME
-from hivekeeper.domain.lease import decide_keeper
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import AnotherKeeperError, InputError, UnavailableError
 from hivekeeper.git.mirror import check_git
-from hivekeeper.hive import Hive, Records, find_living_holder, open_hive
+from hivekeeper.hive import Hive, Records, find_keeper_state, find_living_holder, open_hive
 from hivekeeper.places import Places
 from hivekeeper.runs.detach import start_detached
 from hivekeeper.runs.wrapper import read_boot_id
 from hivekeeper.settings import Settings
 from hivekeeper.store.ledger import create_ledger
-from hivekeeper.store.queries import find_heartbeat
 from hivekeeper.views import convoys as convoy_views
 from hivekeeper.views.status import find_tried_level, show_status
 
@@ -114,17 +112,17 @@ def init(
     text = profile.toml if profile else DEFAULT_TOML
     try:
         if profile and toml.exists() and toml.read_text("utf-8", "replace") != text:
-            advice = f"To have the settings for {agents} agents, move it away and type this again."
-            raise InputError(f"{toml.resolve()} is there already and stays as it is.", advice=advice)
+            advice = f"To get the settings for {agents} agents, move it away and type this again."
+            raise InputError(f"{toml.resolve()} exists already and was not changed.", advice=advice)
         hive.mkdir(parents=True, exist_ok=True)
         (hive / ".gitignore").write_text("*\n")
         if not toml.exists():
             toml.write_text(text, "utf-8")
     except OSError as error:
-        raise UnavailableError(f"A hive cannot be made in {directory.resolve()}: {error.strerror}.") from None
+        raise UnavailableError(f"Could not create a hive in {directory.resolve()}: {error.strerror}.") from None
     create_ledger(hive / "ledger.db")
     open_hive(directory).close()
-    typer.echo(f"A hive is in {directory.resolve()}. Next: hive run PLAN.yaml")
+    typer.echo(f"Created a hive in {directory.resolve()}. Next: hive run PLAN.yaml")
     if profile:
         typer.echo(profile.sentence)
 
@@ -156,14 +154,14 @@ def run(plan: Path, workers: Workers = None) -> None:
     print_submitted(submitted)
     tell_neighbours(hive, spec)
     if keeper is None:
-        ignored = " It has a number of workers of its own." if workers else ""
-        typer.echo(f"The running keeper takes it; Ctrl-C leaves that running.{ignored}")
+        ignored = " It keeps its own number of workers; --workers is ignored." if workers else ""
+        typer.echo(f"The running keeper takes the plan. Ctrl-C stops watching; the keeper goes on.{ignored}")
         code = follow(hive, submitted.convoy, seen)
     else:
         code = keep(keeper, hive, submitted.convoy)
     if code == INTERRUPTED:
-        again = "Stopped keeping. What runs goes on and is found again: hive run {plan}  (or hive up)"
-        typer.echo("Stopped watching. The keeper goes on: hive status" if keeper is None else again.format(plan=plan))
+        again = f"Stopped the keeper; workers go on. To continue: hive run {plan}  (or hive up)"
+        typer.echo("Stopped watching. The keeper goes on: hive status" if keeper is None else again)
         raise typer.Exit(code)
     view = _read_status(hive)
     with hive.ledger.read() as connection:
@@ -194,7 +192,7 @@ def up(
         if if_idle:
             raise typer.Exit(0) from None
         raise
-    typer.echo(f"Keeping {hive.places.root}. Ctrl-C or `hive down` stops; workers go on.")
+    typer.echo(f"The keeper of {hive.places.root} is running. Ctrl-C or `hive down` stops it; workers go on.")
     keep(keeper, hive, None)
     hive.close()
 
@@ -209,11 +207,13 @@ def _detach(hive: Hive, workers: int | None) -> None:
         with hive.ledger.read() as connection:
             holder = find_living_holder(connection)
         if holder is not None and holder.pid == process.pid:
-            typer.echo(f"Kept by process {process.pid}; it writes to {hive.places.log}. To stop: hive down")
+            typer.echo(
+                f"The keeper is process {process.pid}; its output is in {hive.places.log}. To stop it: hive down"
+            )
             return
         time.sleep(0.02)
-    said = hive.places.log.read_text("utf-8", "replace").strip().splitlines()
-    raise UnavailableError("The keeper ended as soon as it was started.", advice="\n".join(said[-3:]))
+    lines = hive.places.log.read_text("utf-8", "replace").strip().splitlines()
+    raise UnavailableError("The keeper ended as soon as it started.", advice="\n".join(lines[-3:]))
 
 
 @app.command(rich_help_panel=START)
@@ -237,7 +237,7 @@ def down(
 
 
 def _end_workers(hive: Hive) -> None:
-    """Keep the hive for as long as it takes to end its workers and keep what they made."""
+    """Be the keeper for as long as it takes to end all workers and save their work."""
     from hivekeeper.keeper.ending import end_workers  # noqa: PLC0415 - as above
 
     keeper = _make_keeper(hive, None)
@@ -245,10 +245,10 @@ def _end_workers(hive: Hive) -> None:
         count, left = end_workers(keeper, me(), "hive down --workers")
     finally:
         keeper.close()
-    typer.echo(f"Ended {render.count(count, 'worker')}; what they made is kept. To go on with their tasks: hive up")
+    typer.echo(f"Ended {render.count(count, 'worker')} and saved their work. To continue their tasks: hive up")
     if left:
         names = ", ".join(left)
-        raise UnavailableError(f"These have not ended yet: {names}.", advice="Type again: hive down --workers")
+        raise UnavailableError(f"These runs have not ended yet: {names}.", advice="Type again: hive down --workers")
 
 
 @app.command(rich_help_panel=WATCH)
@@ -266,7 +266,7 @@ def status(
     with suppress(KeyboardInterrupt):
         while True:
             view = _read_status(hive)
-            render.print_json_line(view) if json else render.print_status_anew(view)
+            render.print_json_line(view) if json else render.reprint_status(view)
             time.sleep(_WATCH_EVERY_S)
 
 
@@ -275,16 +275,9 @@ def _read_status(hive: Hive | Records) -> dict[str, Any]:
     isolation = find_tried_level(hive.places.isolation, read_boot_id(), settings.level)
     clock = hive.ledger.clock
     with hive.ledger.read() as connection:
-        living = find_living_holder(connection)
         return show_status(
             connection,
-            keeper_is_alive=living is not None,
-            keeper_state=decide_keeper(
-                living,
-                find_heartbeat(connection),
-                monotonic_s=clock.monotonic(),
-                abandoned_after_s=settings.abandoned_after_s,
-            ),
+            find_keeper_state(connection, clock, settings.abandoned_after_s),
             isolation=isolation,
             require=settings.require,
             free_bytes=shutil.disk_usage(hive.places.hive).free,
@@ -295,7 +288,7 @@ def _read_status(hive: Hive | Records) -> dict[str, Any]:
 
 
 def _try_settings(root: Path) -> tuple[Settings, str]:
-    """Read hive.toml as a keeper would; the defaults, and what is wrong, where it cannot be used."""
+    """Read hive.toml as a keeper would; where it cannot be used, the defaults, and what is wrong."""
     from hivekeeper.config.settings import load_settings  # noqa: PLC0415 - its parser is for what needs settings only
     from hivekeeper.keeper.programs import refuse_secrets  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""The commands about convoys, and about their dispatch ledgers."""
+"""`hive convoy` and `hive ledger`."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -16,7 +16,7 @@ from hivekeeper.domain.states import TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.git.mirror import find_source_problem
 from hivekeeper.git.neighbours import leave_marker, list_neighbours
-from hivekeeper.hive import Hive, find_living_holder, works_on
+from hivekeeper.hive import Hive, is_kept, works_on
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import read_head
 from hivekeeper.views import convoys as convoy_views
@@ -27,7 +27,7 @@ Convoy = Annotated[str | None, typer.Argument(help="Convoy name; optional when t
 
 
 def load_plan(hive: Hive, path: Path) -> PlanSpec:
-    """Read a plan and look at the repositories it names."""
+    """Read a plan, and check the repositories and runners that it names."""
     from hivekeeper.config import plans as config  # noqa: PLC0415 - its parser takes a third of every start of `hive`
 
     plan = config.load_plan(path, hive.settings.limits, hive.settings.runner_names)
@@ -43,7 +43,7 @@ def load_plan(hive: Hive, path: Path) -> PlanSpec:
 
 
 def check_runners(hive: Hive, tasks: Iterable[TaskSpec]) -> None:
-    """Refuse prompts for programs that no worker could start."""
+    """Refuse prompts for programs that cannot be started in a sandbox."""
     prompts = [
         (task.id, (task.runner,) if isinstance(task.runner, str) else task.runner) for task in tasks if task.prompt
     ]
@@ -54,14 +54,14 @@ def check_runners(hive: Hive, tasks: Iterable[TaskSpec]) -> None:
 
 
 def tell_neighbours(hive: Hive, plan: PlanSpec, *, err: bool = False) -> None:
-    """Say which other hives work on the repositories of a plan, and leave word there of this one."""
+    """Warn of other hives that work on a plan's repositories, and leave a marker of this one there."""
     with hive.ledger.read() as connection:
         name = read_head(connection).hive
     for repo in (repo for repo in plan.repos if not is_url(repo.path)):
         for other, root in list_neighbours(repo.path, name).items():
             if works_on(root, other, repo.path, repo.branch):
                 where = f"hive/{repo.branch}" if repo.publish == "branch" else repo.branch
-                what = f"The hive in {root} works on {repo.name} ({repo.path}, {repo.branch}) too"
+                what = f"The hive in {root} also works on {repo.name} ({repo.path}, {repo.branch})"
                 why = f"both publish to {where}, and one of them will wait"
                 advice = "Use one hive for it, or another branch in one of the plans."
                 typer.echo(render.clean(f"{what}: {why}. {advice}"), err=err)
@@ -69,11 +69,10 @@ def tell_neighbours(hive: Hive, plan: PlanSpec, *, err: bool = False) -> None:
 
 
 def print_submitted(submitted: plans.Submitted, advice: str = "") -> None:
-    """Print what became of a plan."""
+    """Print what a submitted plan added."""
     known = f", {submitted.known} known already" if submitted.known else ""
     added = render.count(submitted.added, "new task")
-    for line in (f"Convoy {submitted.convoy}: {added}{known}.{advice}", *submitted.unchanged_because):
-        typer.echo(render.clean(line))
+    render.print_lines(f"Convoy {submitted.convoy}: {added}{known}.{advice}", *submitted.unchanged_because)
 
 
 def ledger(convoy: Convoy = None, *, json: Json = False) -> None:
@@ -109,8 +108,8 @@ def convoy_show(convoy: Convoy = None, *, json: Json = False) -> None:
     hive = read_here()
     with hive.ledger.read() as connection:
         row = convoy_views.get_convoy(connection, convoy)
-        now, kept = hive.ledger.clock.now(), find_living_holder(connection) is not None
-        view = convoy_views.show_convoy(connection, row, now=now, keeper_is_alive=kept)
+        now = hive.ledger.clock.now()
+        view = convoy_views.show_convoy(connection, row, now=now, keeper_is_alive=is_kept(connection))
     render.print_json(view) if json else render.print_convoy(view)
 
 
@@ -122,7 +121,7 @@ def convoy_submit(plan: Path, *, json: Json = False) -> None:
     with hive.ledger.write(me()) as tx:
         submitted = plans.submit_plan(tx, spec, why=f"hive convoy submit {plan}")
     with hive.ledger.read() as connection:
-        advice = "" if find_living_holder(connection) is not None else f" {NO_KEEPER}; type: hive up"
+        advice = "" if is_kept(connection) else f" {NO_KEEPER}; type: hive up"
     render.print_json(asdict(submitted)) if json else print_submitted(submitted, advice)
     tell_neighbours(hive, spec, err=json)
 
@@ -135,12 +134,12 @@ def convoy_cancel(convoy: str, reason: Reason = "") -> None:
         row = convoy_views.get_convoy(tx.connection, convoy)
         count = convoy_commands.cancel_convoy(tx, row, why=reason)
         running = queries.count_tasks_by_state(tx.connection, row.name).get(TaskState.CANCELLING, 0)
-        kept = find_living_holder(tx.connection) is not None
+        kept = is_kept(tx.connection)
     typer.echo(f"Cancelled {render.count(count, 'task')} of {convoy}.")
     if running and kept:
-        typer.echo(f"{running} of them at work: what they run is ended first, and what they made is kept.")
+        typer.echo(f"{running} of them are running: their runs are stopped first, and their work is saved.")
     elif running:
-        typer.echo(f"{running} of them at work, and what they run goes on: {STILL_RUNNING}")
+        typer.echo(f"{running} of them are running, and their runs go on: {STILL_RUNNING}")
 
 
 @convoy_app.command("archive")

@@ -1,4 +1,4 @@
-"""`hive doctor`: what is wrong first, each with what to type."""
+"""`hive doctor`: problems first, each with what to type."""
 
 import sys
 from contextlib import contextmanager
@@ -24,12 +24,12 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Check the hive: ledger, lease, runs, sandboxes, mirrors and machine."""
-    from hivekeeper.doctor.examine import examine, mend  # noqa: PLC0415 - only this command needs it
+    from hivekeeper.doctor.examine import examine, repair  # noqa: PLC0415 - only this command needs it
     from hivekeeper.doctor.findings import decide_exit_code  # noqa: PLC0415 - as above
 
     root = find_here()
     with _progress() as say:
-        report = mend(root, say=say) if fix else examine(root, say=say)
+        report = repair(root, say=say) if fix else examine(root, say=say)
     code = decide_exit_code(report.findings)
     render.print_json(_show(report, code)) if json else _print(report)
     raise typer.Exit(code)
@@ -37,12 +37,12 @@ def doctor(
 
 @contextmanager
 def _progress() -> "Iterator[Say]":
-    """Say on a terminal what is being looked at; nobody else wants to know."""
+    """Show on a terminal what is being checked."""
     if not sys.stderr.isatty():
         yield lambda _what: None
         return
-    with Console(stderr=True).status("Looking …") as status:
-        yield lambda what: status.update(f"Looking at {render.clean(what)} …")
+    with Console(stderr=True).status("Checking …") as status:
+        yield lambda what: status.update(f"Checking {render.clean(what)} …")
 
 
 def _show(report: "Report", code: int) -> dict[str, Any]:
@@ -59,20 +59,16 @@ def _show_finding(finding: "Finding") -> dict[str, Any]:
 
 def _print(report: "Report") -> None:
     out = render.console()
-    for line in (*report.done, *report.left):
-        out.print(Text(render.clean(line)))
+    render.print_lines(*report.done, *report.left)
     wrong = sorted((f for f in report.findings if f.level != "OK"), key=lambda finding: finding.level)
-    for finding in wrong:  # in lines and not in a table: what is to be typed must not be broken
+    for finding in wrong:  # in lines and not in a table, which would wrap what is to be typed
         head = Text(f"{finding.level:4} ", style=_STYLES[finding.level]).append(f"{finding.check:9} ", style="not bold")
         out.print(head.append(render.clean(finding.what), style="not bold"))
         out.print(Text(f"               → {render.clean(finding.advice)}"))
-    well = [{"level": f.level, "check": f.check, "what": f.what} for f in report.findings if f.level == "OK"]
-    render.print_table(well, {"level": "", "check": "Looked at", "what": "Found"})
-    out.print(
-        f"[bold red]{render.count(len(wrong), 'finding')} to look at.[/]"
-        if wrong
-        else "[green]Nothing is wrong with this hive.[/]"
-    )
+    fine = [{"level": f.level, "check": f.check, "what": f.what} for f in report.findings if f.level == "OK"]
+    render.print_table(fine, {"level": "", "check": "Checked", "what": "Found"})
+    found = f"[bold red]{render.count(len(wrong), 'problem')} found.[/]"
+    out.print(found if wrong else "[green]Nothing is wrong with this hive.[/]")
 
 
 _STYLES = {"WARN": "bold yellow", "FAIL": "bold red"}

@@ -1,4 +1,4 @@
-"""What every command begins with: the hive a person stands in, who they are, and how they want to be told."""
+"""What every command begins with: which hive is meant, who is typing, and shared options."""
 
 import getpass
 import os
@@ -23,7 +23,7 @@ _named: list[str] = []
 
 
 def enter(directory: Path) -> None:
-    """Work as if started in a directory, and remember that a person has named it."""
+    """Work as if started in a directory, and remember that it was named."""
     try:
         os.chdir(directory)
     except OSError as error:
@@ -32,37 +32,36 @@ def enter(directory: Path) -> None:
 
 
 def forget_named() -> None:
-    """Begin another command, where no directory is named yet."""
+    """Begin another command, for which no directory is named yet."""
     _named.clear()
 
 
 def find_named() -> str | None:
-    """Find the directory that a person has named for this command; None where they stand in it."""
+    """Find the directory named for this command; None if the person is in it."""
     return next(iter(_named), None)
 
 
 def find_here() -> Path:
-    """Find the hive a person means: that of HIVE_DIR, else of this directory or of one above it."""
+    """Find the hive: the one that HIVE_DIR names, else that of this directory or of one above it."""
     named = os.environ.get("HIVE_DIR")
     if not named:
         return find_root(Path.cwd())
     if not (Path(named) / ".hive").is_dir():
-        raise InputError(
-            f"There is no hive in {named}.", advice="HIVE_DIR names it; correct it, or type: unset HIVE_DIR"
-        )
+        advice = "HIVE_DIR names it; correct it, or type: unset HIVE_DIR"
+        raise InputError(f"There is no hive in {named}.", advice=advice)
     return Path(named)
 
 
 def open_here() -> Hive:
-    """Open the hive a person means, with its settings."""
+    """Open the hive, with its settings."""
     return open_hive(find_here())
 
 
 def read_here() -> Records:
-    """Open the ledger of the hive a person means; its settings stay unread."""
+    """Open the hive's ledger; its settings are not read."""
     return open_records(find_here())
 
 
 def me() -> ByPerson:
-    """Tell who is typing, for the record."""
+    """Name who is typing, for the ledger."""
     return ByPerson(f"{getpass.getuser()} on {socket.gethostname()}")

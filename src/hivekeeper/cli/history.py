@@ -1,4 +1,4 @@
-"""The commands about the past: the log and its readers, the hive as it was, what changed since."""
+"""`hive log`, `hive replay` and `hive diff`."""
 
 import sys
 import time
@@ -27,23 +27,23 @@ _EVENTS_TO_BEGIN_WITH = 20
 
 
 def read_moment(text: str, *, now: str) -> int | str:
-    """Read what a person types for a moment: an event's number, or a time, which is told as the ledger writes it."""
-    said = text.strip()
-    if said.isascii() and said.isdecimal():
-        return int(said)
-    if said == "now":
+    """Read a moment as a person types it: an event's number, or a time, which is returned as the ledger writes it."""
+    typed = text.strip()
+    if typed.isascii() and typed.isdecimal():
+        return int(typed)
+    if typed == "now":
         return now
-    if said.startswith("-") or said.endswith("ago"):
+    if typed.startswith("-") or typed.endswith("ago"):
         try:
-            return to_text(to_seconds(now) - read_duration(said.removeprefix("-").removesuffix("ago").strip()))
+            return to_text(to_seconds(now) - read_duration(typed.removeprefix("-").removesuffix("ago").strip()))
         except (ValueError, OverflowError):
             raise _no_moment(text) from None
-    plain, is_utc = said.replace("T", " ").removesuffix("Z"), said.endswith("Z")
+    plain, is_utc = typed.replace("T", " ").removesuffix("Z"), typed.endswith("Z")
     today = now[:10] if is_utc else to_local(now)[:10]
     for written in (plain, f"{today} {plain}"):
         for form in _FORMS:
             try:
-                found = datetime.strptime(written, form).astimezone()  # a person's own zone, as times are shown
+                found = datetime.strptime(written, form).astimezone()  # the local time zone, as times are shown
             except ValueError:
                 continue
             return to_text((found.replace(tzinfo=UTC) if is_utc else found).timestamp())
@@ -96,7 +96,7 @@ def log(  # noqa: PLR0913 - one option a way of reading
                 )
                 seen = event.seq
             if events and cursor is not None:
-                # Only now: who dies before this reads these events twice, and nobody ever misses one.
+                # Only now: a reader that dies before this reads these events twice, and never misses one.
                 sys.stdout.flush()
                 with hive.ledger.write(me()) as tx:
                     move_cursor(tx, cursor, seen)
@@ -109,11 +109,12 @@ def log(  # noqa: PLR0913 - one option a way of reading
 
 
 def _find_start(hive: Records, since: int, lines: int | None, subject: str | None, cursor: str | None) -> int:
-    """Find the event after which to begin."""
+    """Find the event to start after."""
     if cursor is not None:
         check_cursor(cursor)
         if since >= 0:
-            raise InputError("--cursor says itself where to begin.", advice="Leave out --since, or take a new cursor.")
+            what = "--cursor and --since exclude each other: a cursor remembers its place."
+            raise InputError(what, advice="Leave out --since, or use a new cursor.")
     with hive.ledger.read() as connection:
         if cursor is not None:
             found = queries.find_cursor(connection, cursor)
@@ -150,7 +151,7 @@ def replay(
     if json:
         render.print_json(shown)
         return
-    typer.echo(render.tell(f"As of event {seq}, recorded at {shown['as_of']['recorded_at']}"))
+    typer.echo(render.localize(f"As of event {seq}, recorded at {shown['as_of']['recorded_at']}"))
     render.print_status(shown) if convoy is None else render.print_convoy(shown)
 
 
@@ -167,7 +168,7 @@ def diff(first: str, second: str, *, json: Json = False) -> None:
         return
     begin, end = shown["from"], shown["to"]
     if begin == end:
-        typer.echo(f"Both are {_say_moment(end)}: nothing differs.")
+        typer.echo(f"Both are {_say_moment(end)}: nothing changed.")
         return
     typer.echo(f"From {_say_moment(begin)}")
     typer.echo(f"  to {_say_moment(end)}: {render.count(shown['events'], 'event')}")
@@ -176,13 +177,13 @@ def diff(first: str, second: str, *, json: Json = False) -> None:
     for noun, names in columns.items():
         _print_changes(noun, names, shown[f"{noun}s"])
     if not any(shown[f"{noun}s"] for noun in columns):
-        typer.echo("No convoy, task or repository differs.")
+        typer.echo("No convoy, task or repository changed.")
 
 
 def _say_moment(moment: Mapping[str, Any]) -> str:
     if moment["recorded_at"] is None:
         return "before the first event"
-    return render.tell(f"event {moment['seq']}, recorded at {moment['recorded_at']}")
+    return render.localize(f"event {moment['seq']}, recorded at {moment['recorded_at']}")
 
 
 def _print_changes(noun: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

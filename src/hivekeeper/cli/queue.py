@@ -1,4 +1,4 @@
-"""The commands about the merge queue: what is in it, handing a branch to it, its order, and when it stands still."""
+"""`hive queue`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -13,12 +13,14 @@ from hivekeeper.domain.merge import HOTFIX_PRIORITY
 from hivekeeper.errors import InputError
 from hivekeeper.git.mirror import check_git
 from hivekeeper.git.remote import get_branch, has_branch
-from hivekeeper.hive import find_living_holder
+from hivekeeper.hive import is_kept
 from hivekeeper.store import queries
 from hivekeeper.views import queue as views
 from hivekeeper.views.tasks import get_task
 
-queue_app = typer.Typer(no_args_is_help=True, help="The merge queue: changes on their way to the integration branch.")
+queue_app = typer.Typer(
+    no_args_is_help=True, help="The merge queue: changes that wait to land on the integration branch."
+)
 
 Repo = Annotated[str | None, typer.Argument(help="Repository; default: all.")]
 Priority = Annotated[int, typer.Option("--to", help="Priority; higher goes first.")]
@@ -44,15 +46,15 @@ def queue_ls(
 def _print_queue(view: Mapping[str, Any]) -> None:
     for repo in view["repos"]:
         because = f": {repo['why']}" if repo["why"] else ""
-        advice = f". To go on: hive queue resume {repo['repo']}" if repo["state"] in ("paused", "stopped") else ""
-        typer.echo(render.clean(f"{repo['repo']}: {repo['state']}{because}{advice}"))
+        advice = f". To continue: hive queue resume {repo['repo']}" if repo["state"] in ("paused", "stopped") else ""
+        render.print_lines(f"{repo['repo']}: {repo['state']}{because}{advice}")
         for row in (row for row in view["entries"] if row["repo"] == repo["repo"]):  # no table: it would cut names
-            about = ", ".join(filter(None, (row["tier"], render.tell(row["since"]))))
-            typer.echo(render.clean(f"{row['position'] or '–':>4}  {row['task']}  {row['doing']}  ({about})"))
+            details = ", ".join(filter(None, (row["tier"], render.localize(row["since"]))))
+            render.print_lines(f"{row['position'] or '–':>4}  {row['task']}  {row['doing']}  ({details})")
     if not view["entries"]:
-        typer.echo("Nothing is in the merge queue.")
+        typer.echo("The merge queue is empty.")
     if tiers := [{**tier, "time": render.say_duration(tier["seconds"])} for tier in view["tiers"] if tier["used"]]:
-        render.print_table(tiers, {"tier": "Tier", "used": "Used", "landed": "Landed", "time": "Time of its runs"})
+        render.print_table(tiers, {"tier": "Tier", "used": "Tries", "landed": "Landed", "time": "Time of its runs"})
 
 
 @queue_app.command("show")
@@ -75,10 +77,9 @@ def _print_entry(view: Mapping[str, Any]) -> None:
     for message in view["rework_requests"][-1:]:
         lines += [f"Retry instructions after attempt {message['attempt']}:"]
         for name, value in message["body"].items():
-            said = "\n".join(map(str, value)) if isinstance(value, list) else str(value)
-            lines += [f"  {name}:", *(f"    {line}" for line in said.splitlines())]
-    for line in (*lines, f"To see what it changes: {view['look']}"):
-        typer.echo(render.clean(line))
+            text = "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+            lines += [f"  {name}:", *(f"    {line}" for line in text.splitlines())]
+    render.print_lines(*lines, f"To see the change: {view['look']}")
 
 
 @queue_app.command("submit")
@@ -94,19 +95,19 @@ def queue_submit(
     hive = read_here()
     with hive.ledger.read() as connection:
         repos = views.get_repos(connection, repo)
-        kept = find_living_holder(connection) is not None
+        kept = is_kept(connection)
     if len(repos) > 1:
         names = ", ".join(each.name for each in repos)
         repos = [each for each in repos if has_branch(each.path, branch)]
         if len(repos) != 1:
             has = f"{' and '.join(each.name for each in repos)} have" if repos else "No repository of this hive has"
-            raise InputError(f"{has} a branch '{branch}'.", advice=f"Say it with --repo: there are {names}.")
+            raise InputError(f"{has} a branch '{branch}'.", advice=f"Choose one with --repo: {names}.")
     [chosen] = repos
     commit = get_branch(chosen.path, branch)
     with hive.ledger.write(me()) as tx:
         done = commands.submit_branch(tx, chosen, branch, commit, is_hotfix=priority, why="hive queue submit")
     advice = f" {NO_KEEPER}; type: hive up" if done.added and not kept else ""
-    render.print_json(asdict(done)) if json else typer.echo(render.clean(f"{done.said}{advice}"))
+    render.print_json(asdict(done)) if json else render.print_lines(f"{done.said}{advice}")
 
 
 @queue_app.command("prioritize")
@@ -130,18 +131,17 @@ def queue_approve(task: str, reason: Reason = "") -> None:
 @queue_app.command("pause")
 def queue_pause(repo: Repo = None, reason: Reason = "") -> None:
     """Pause landing. Workers go on."""
-    _tell_repos(repo, reason, commands.pause_queue, "is paused: nothing lands", "was paused already")
+    _change_queues(repo, reason, commands.pause_queue, "is paused: nothing lands", "was paused already")
 
 
 @queue_app.command("resume")
 def queue_resume(repo: Repo = None, reason: Reason = "") -> None:
     """Resume a paused or stopped queue. Everything is verified again."""
-    done = "goes on; what was verified before is verified again"
-    _tell_repos(repo, reason, commands.resume_queue, done, "was going on already")
+    _change_queues(repo, reason, commands.resume_queue, "continues; entries are verified again", "was not paused")
 
 
-def _tell_repos(name: str | None, why: str, wish: Callable[..., bool], done: str, known: str) -> None:
+def _change_queues(name: str | None, why: str, change: Callable[..., bool], done: str, otherwise: str) -> None:
     with read_here().ledger.write(me()) as tx:
-        told = [(repo.name, wish(tx, repo, why=why)) for repo in views.get_repos(tx.connection, name)]
-    for repo, is_new in told:
-        typer.echo(f"The queue of {repo} {done if is_new else known}.")
+        changed = [(repo.name, change(tx, repo, why=why)) for repo in views.get_repos(tx.connection, name)]
+    for repo, is_changed in changed:
+        typer.echo(f"The merge queue of {repo} {done if is_changed else otherwise}.")

@@ -1,4 +1,4 @@
-"""`hive rehearse` and `hive demo`: any plan, or one of our own, with scripted agents, before it costs anything."""
+"""`hive rehearse` and `hive demo`: a plan, or one of our own, with scripted agents, before it costs anything."""
 
 import secrets
 import sys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hivekeeper.testing.rehearsal import Rehearsal
 
 
-_COLUMNS = {"task": "Task", "status": "Status", "attempts": "Attempts", "began": "Begun", "landed": "Landed"}
+_COLUMNS = {"task": "Task", "status": "Status", "attempts": "Attempts", "began": "Starts", "landed": "Landed"}
 
 
 def demo(
@@ -35,7 +35,7 @@ def demo(
     rows, wrong, seconds = run_demo(tasks=tasks, workers=workers, keep=keep, chaos=chaos)
     render.print_table(rows, _COLUMNS)
     if wrong or any(row["status"] != "COMPLETE" for row in rows):
-        raise UnavailableError(f"The story did not end well ({seconds:.0f} s).", advice="\n".join(wrong))
+        raise UnavailableError(f"The demo failed ({seconds:.0f} s).", advice="\n".join(wrong))
     failed = sum(row["attempts"] - 1 for row in rows)
     killed = "three keepers" if chaos else "one keeper"
     typer.echo(
@@ -43,15 +43,9 @@ def demo(
         f" killed ({seconds:.0f} s)."
     )
     if keep is not None:
-        typer.echo(render.clean(_say_look_around(keep.resolve())))
-
-
-def _say_look_around(directory: Path) -> str:
-    hive, repository = quote(str(directory / "hive")), quote(str(directory / "shop"))
-    return (
-        f"Everything is kept in {directory}. Look around:"
-        f"  hive -C {hive} status;  hive -C {hive} convoy show;  git -C {repository} log hive/main"
-    )
+        hive, repository = quote(str(keep.resolve() / "hive")), quote(str(keep.resolve() / "shop"))
+        look = f"hive -C {hive} status;  hive -C {hive} convoy show;  git -C {repository} log hive/main"
+        render.print_lines(f"Everything is kept in {keep.resolve()}. Look around:  {look}")
 
 
 def rehearse(  # noqa: PLR0913 - one option a choice
@@ -75,10 +69,10 @@ def rehearse(  # noqa: PLR0913 - one option a choice
     spec = load_plan(plan)
     seed = secrets.randbelow(10**6) if seed is None else seed
     out = sys.stderr if json else sys.stdout
-    theirs = "Its setups, gates and acceptance " + ("are left out" if no_verify else "run as they are")
+    theirs = "Its setups, gates and acceptance " + ("are skipped" if no_verify else "run as they are")
     out.write(
         f"Rehearsing {plan} with scripted agents (--seed {seed}), in a scratch hive on clones of its repositories.\n"
-        f"Nothing of yours is touched, and its commands are not run. {theirs}.\n"
+        f"Your files and repositories are not touched, and its tasks' commands do not run. {theirs}.\n"
     )
     out.flush()
     settings = rehearsal.Settings(seed, rates, workers, kills, not no_verify, keep)
@@ -104,11 +98,10 @@ def _print(result: "Rehearsal") -> None:
     lines += [f"  ✗ left: {line}" for line in (*result.processes_left, *result.sandboxes_left)]
     if result.is_right and result.unfinished:
         lines.append(
-            f"Not done: {render.count(len(result.unfinished), 'task')}. Where a gate refused them, try: --no-verify"
+            f"Not done: {render.count(len(result.unfinished), 'task')}. If a gate rejected them, try: --no-verify"
         )
     elif result.is_right and result.convoy != "COMPLETE":
-        lines.append("All tasks are done, but the plan's acceptance refused them. To leave it out: --no-verify")
+        lines.append("All tasks are done, but the plan's acceptance failed. To skip it: --no-verify")
     if result.kept:
         lines.append(f"Everything is kept in {result.kept}.")
-    for line in lines:
-        typer.echo(render.clean(line))
+    render.print_lines(*lines)

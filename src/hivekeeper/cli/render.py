@@ -1,4 +1,4 @@
-"""Views as text: tables a person reads, with control characters of strangers made harmless."""
+"""Views as text for people; control characters in text from outside are made harmless."""
 
 import json
 import re
@@ -31,7 +31,7 @@ STYLES = {
 
 
 def console() -> Console:
-    """Make a console that keeps whole lines, of tables too, when what reads them is no terminal."""
+    """Make a console that does not wrap lines when the output is not a terminal."""
     is_terminal = sys.stdout.isatty()
     return Console(highlight=False, soft_wrap=not is_terminal, width=None if is_terminal else _ANY_WIDTH)
 
@@ -42,24 +42,29 @@ def clean(value: object) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def tell(value: object) -> str:
-    """Make text of ours ready for a person: harmless, and its times as their clock shows them."""
+def localize(value: object) -> str:
+    """Make text harmless, and show its times in the local time zone."""
     return _TIME.sub(lambda found: to_local(found[0]), clean(value))
 
 
+def print_lines(*lines: object) -> None:
+    """Print lines, each made harmless."""
+    sys.stdout.write("".join(f"{clean(line)}\n" for line in lines))
+
+
 def say_line(event: Event, *, verbose: bool = False) -> str:
-    """Say when something happened, and what; its kind too for whoever asks."""
+    """Say when something happened, and what; if verbose, its kind too."""
     kind = f"  [{event.body.kind}]" if verbose else ""
-    return tell(f"{event.occurred_at} {say_event(event)}{kind}")
+    return localize(f"{event.occurred_at} {say_event(event)}{kind}")
 
 
 def print_json(value: object) -> None:
-    """Print a view as it is, for programs."""
+    """Print a view as JSON."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def print_json_line(value: object) -> None:
-    """Print a view on one line, for programs that read a stream."""
+    """Print a view as one line of JSON, for programs that read a stream."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
@@ -75,7 +80,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -
 
 
 def _cell(value: object) -> Text:
-    text = tell(value)
+    text = localize(value)
     return Text(text, style=STYLES.get(text, ""))
 
 
@@ -84,13 +89,12 @@ def print_status(view: Mapping[str, Any]) -> None:
     out = console()
     _print_needs(out, view["needs_me"])
     keeper = view["keeper"]
-    out.print(Text(tell(_say_keeper(keeper))))
+    said = f"{keeper['holder']} since {keeper['since']}, {keeper['state']}" if keeper["holder"] else "not running"
+    out.print(Text(localize(f"Keeper: {said}")))
     if view["isolation"]:
         out.print(Text(f"Workers: {view['isolation']}"))
     for wait in view["waits"]:
-        until = f" until {wait['until']}" if wait["until"] else ""
-        line = f"Waits: {wait['scope']} {wait['name']}, {wait['cause']}{until} {shorten(wait['why'])}"
-        out.print(Text(tell(line.rstrip())))
+        out.print(Text(f"Waiting: {shorten(wait['what'])}"))
     if view["convoys"]:
         rows = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in view["convoys"]]
         print_table(rows, {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted"})
@@ -99,51 +103,44 @@ def print_status(view: Mapping[str, Any]) -> None:
     if view["queue"]:
         print_table(view["queue"], {"task": "In the merge queue", "repo": "Repository", "doing": "State"})
     for repo in view["repos"]:
+        branch = f"branch {repo['published_as']} of {repo['path']}"
         if repo["integration"] != repo["published"]:
-            line = f"{repo['repo']}: what landed is not in branch {repo['published_as']} of {repo['path']} yet"
-            out.print(Text(clean(line), style="dim"))
+            out.print(Text(clean(f"{repo['repo']}: not everything that landed is in {branch} yet"), style="dim"))
         elif repo["published"] and repo["state"] == "READY":
-            line = f"{repo['repo']}: what landed is branch {repo['published_as']} of {repo['path']}"
-            out.print(Text(clean(line), style="dim"))
+            out.print(Text(clean(f"{repo['repo']}: everything that landed is in {branch}"), style="dim"))
         if repo["agent_configuration"]:
-            files = ", ".join(repo["agent_configuration"])
-            out.print(Text(clean(f"{repo['repo']}: its agents obey {shorten(files)}"), style="dim"))
+            files = shorten(", ".join(repo["agent_configuration"]))
+            out.print(Text(clean(f"{repo['repo']}: agents follow its {files}"), style="dim"))
 
 
 def _print_needs(out: Console, needs: Sequence[Mapping[str, Any]]) -> None:
     out.print("[bold red]Needs you[/]" if needs else "[green]Nothing needs you.[/]")
     for need in needs:
-        out.print(Text(f"  {tell(need['what'])}"))
+        out.print(Text(f"  {localize(need['what'])}"))
         for line in say_failure(need.get("failure")):
             out.print(Text(f"  {line}", style="dim"))
         out.print(Text(f"    → {say_advice(need['type'])}"))
 
 
 def say_failure(failure: Mapping[str, Any] | None) -> list[str]:
-    """Say the last lines of what failed, and where all of them are."""
+    """Say the last lines of what failed, and where the whole output is."""
     if not failure:
         return []
-    return [*(f"  | {clean(line)}" for line in failure["lines"]), f"  all of it: {clean(failure['type'])}"]
+    return [*(f"  | {clean(line)}" for line in failure["lines"]), f"  full output: {clean(failure['type'])}"]
 
 
 def say_advice(command: str) -> str:
-    """Say what to type so that it can be typed where the person is: they may have named a hive elsewhere."""
+    """Say what to type so that it works where the person is: the hive may be elsewhere, named by -C."""
     where = find_named()
     named = f"hive -C {quote(where)} " if where else "hive "
-    return re.sub(r"^hive (?=[a-z])", lambda _: named, tell(command))
+    return re.sub(r"^hive (?=[a-z])", lambda _: named, localize(command))
 
 
-def print_status_anew(view: Mapping[str, Any]) -> None:
-    """Print the status over the one before, where there is a terminal."""
+def reprint_status(view: Mapping[str, Any]) -> None:
+    """Print the status in place of the one before."""
     console().clear()
     print_status(view)
     sys.stdout.flush()
-
-
-def _say_keeper(keeper: Mapping[str, Any]) -> str:
-    if not keeper["holder"]:
-        return "Keeper: not running"
-    return f"Keeper: {keeper['holder']} since {keeper['since']}, {keeper['state']}"
 
 
 def print_convoy(view: Mapping[str, Any]) -> None:
@@ -168,14 +165,14 @@ def print_convoy(view: Mapping[str, Any]) -> None:
 
 
 def print_workers(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print who is at work."""
+    """Print workers."""
     if not rows:
         console().print("No workers are running.")
         return
     shown = [
         {
             **row,
-            "since": f"{tell(row['since'])[11:]} ({say_duration(row['for_s'])})",
+            "since": f"{localize(row['since'])[11:]} ({say_duration(row['for_s'])})",
             "silent": "" if row["silent_s"] is None else say_duration(row["silent_s"]),
         }
         for row in rows
@@ -204,13 +201,13 @@ def _say_trouble(task: Mapping[str, Any]) -> str:
 
 
 def draw_bar(view: Mapping[str, Any]) -> str:
-    """Draw how far a convoy is."""
+    """Draw a convoy's progress."""
     filled: int = _BAR_WIDTH * view["complete"] // max(view["tasks"], 1)
     return "█" * filled + "░" * (_BAR_WIDTH - filled)
 
 
 def draw_convoy(view: Mapping[str, Any]) -> Text:
-    """Draw a convoy on one line, for a live picture."""
+    """Draw a convoy on one line, for the live picture."""
     line = Text(clean(view["convoy"]), style="bold", no_wrap=True, overflow="ellipsis")
     return line.append(f"  {draw_bar(view)}  {view['complete']}/{view['tasks']}  {say_time(view)}", style="not bold")
 
@@ -231,18 +228,18 @@ def draw_workers(rows: Sequence[Mapping[str, Any]], height: int) -> Table:
 
 
 def say_time(view: Mapping[str, Any]) -> str:
-    """Say how long a convoy has taken, and how long it will about take where that can be told."""
+    """Say how long a convoy has taken, and about how long is left where that can be estimated."""
     if view["elapsed_s"] is None:
         return ""
     if view["state"] != "ACTIVE":
-        return f"It took {say_duration(view['elapsed_s'])}."
+        return f"took {say_duration(view['elapsed_s'])}"
     left_s = view["left_s"]
-    left = "" if left_s is None else f", about {say_duration(_to_minutes(left_s))} to go"
+    left = "" if left_s is None else f", about {say_duration(_to_minutes(left_s))} left"
     return f"{say_duration(view['elapsed_s'])} so far{left}"
 
 
 def _to_minutes(seconds: float) -> float:
-    """Leave out the seconds of what is a guess anyway."""
+    """Round an estimate to minutes."""
     minute_s = _UNITS_S["min"]
     return seconds if seconds < minute_s else round(seconds / minute_s) * minute_s
 
@@ -259,7 +256,7 @@ def say_duration(seconds: float) -> str:
 
 def shorten(value: object) -> str:
     """Cut a long text where a line has space for its beginning only."""
-    text = tell(value)
+    text = localize(value)
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
@@ -269,17 +266,17 @@ def count(number: int, noun: str) -> str:
 
 
 def print_task(view: Mapping[str, Any]) -> None:
-    """Print a task and its attempts."""
+    """Print a task with its attempts and their runs."""
     out = console()
-    out.print(Text(tell(view["why"]), style="bold"))
+    out.print(Text(localize(view["why"]), style="bold"))
     for line in say_failure(view["failure"]):
         out.print(Text(line))
     out.print(Text(f"$ {clean(view['command'])}", style="dim"))
     for attempt in view["attempts"]:
         head = f"  attempt {attempt['attempt']} (worker {attempt['worker']}): {attempt['state']} {attempt['reason']}"
-        out.print(Text(tell(head).rstrip()))
+        out.print(Text(localize(head).rstrip()))
         for run in attempt["runs"]:
-            out.print(Text(tell(f"    {run['kind']:9} {run['ending'] or run['state']}"), style="dim"))
+            out.print(Text(localize(f"    {run['kind']:9} {run['ending'] or run['state']}"), style="dim"))
 
 
 _ANY_WIDTH = 1_000_000

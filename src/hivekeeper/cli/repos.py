@@ -1,4 +1,4 @@
-"""The commands about the repositories that a hive works on."""
+"""`hive repo`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ repo_app = typer.Typer(no_args_is_help=True, help="Repositories named by plans."
 
 @repo_app.callback()
 def _repos() -> None:
-    """List repositories and where they are."""
+    """Work with repositories."""
 
 
 @repo_app.command("set")
@@ -40,9 +40,8 @@ def repo_set(
     mirror, tip = Mirror(hive.places.mirror(name)), get_branch(new, repo.branch)
     known = mirror.find_commit(source_ref(repo.branch)) if mirror.path.is_dir() else None
     if known is not None and not mirror.shares_history(known, new, tip):
-        what = f"{new} is another repository: its branch '{repo.branch}' shares no commit with that of {repo.path}."
+        what = f"{new} is another repository: its branch '{repo.branch}' has no commit in common with {repo.path}."
         raise InputError(what, advice="Nothing was changed. Give it a name of its own in the plan.")
     with hive.ledger.write(me()) as tx:
         moved = move_repo(tx, repo, new, why=reason)
-    said = f"{name} is {new} now; it is fetched from there." if moved else f"{name} was {new} already."
-    typer.echo(render.clean(said))
+    render.print_lines(f"{name} is now fetched from {new}." if moved else f"{name} was at {new} already.")

@@ -1,4 +1,4 @@
-"""`hive task restore`: what is kept of a task, brought back as files."""
+"""`hive task restore`: saved work as files."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -60,11 +60,11 @@ def restore(
 def _choose_target(places: Places, task: TaskRow, kept: views.Kept, to: Path | None) -> Path:
     target = (to or Path(f"{task.id}.{kept.attempt}")).resolve()
     if target.is_relative_to(places.hive):
-        problem = "lies inside of what the hive keeps"
+        problem = "is inside the hive's own directory"
     elif target.is_dir() and any(target.iterdir()):
-        problem = "is there already and not empty"
+        problem = "exists already and is not empty"
     elif target.exists() and not target.is_dir():
-        problem = "is there already and no directory"
+        problem = "exists already and is not a directory"
     else:
         return target
     advice = f"Nothing was written. Type: hive task restore {task.key} --attempt {kept.attempt} --to ANOTHER-DIRECTORY"
@@ -96,24 +96,21 @@ def _print_list(task: TaskRow, shown: Sequence[Mapping[str, Any]]) -> None:
         typer.echo(views.describe_nothing(task))
         return
     columns = {"attempt": "Attempt", "kind": "What", "at": "When", "object": "Git object", "changed": "Files changed"}
-    short = [{**row, "at": render.tell(row["at"]), "object": (row["object"] or "")[:12]} for row in shown]
+    short = [{**row, "at": render.localize(row["at"]), "object": (row["object"] or "")[:12]} for row in shown]
     render.print_table(short, columns)
-    typer.echo(f"To have it as files: hive task restore {task.key}")
+    typer.echo(f"To restore it as files: hive task restore {task.key}")
 
 
 def _print(view: Mapping[str, Any]) -> None:
-    left = f"{view['kind']}, {render.tell(view['at'])}"
-    lines = [f"{view['to']} has what attempt {view['attempt']} at {view['task']} left ({left})."]
-    lines += [f"  not kept: {words}" for words in view["not_kept"]]
-    lines += [f"  not brought back: {name} (it leads out of the directory)" for name in view["refused"]]
-    lines += [
-        f"  {name} is a repository of the worker's own: any git command there runs its hooks and settings."
-        for name in view["repositories"]
-    ]
+    saved = f"{view['kind']}, {render.localize(view['at'])}"
+    lines = [f"Restored the work of attempt {view['attempt']} at {view['task']} ({saved}) to {view['to']}."]
+    lines += [f"  not saved: {words}" for words in view["not_kept"]]
+    lines += [f"  not restored: {name} (it leads out of the directory)" for name in view["refused"]]
+    warning = "is a repository made by the worker: any git command there runs its hooks and settings."
+    lines += [f"  {name} {warning}" for name in view["repositories"]]
     if view["look"]:
-        lines.append(f"Files changed since it began: {view['changed']}. To see how: {view['look']}")
-    for line in lines:
-        typer.echo(render.clean(line))
+        lines.append(f"Files changed since its start: {view['changed']}. To see the changes: {view['look']}")
+    render.print_lines(*lines)
 
 
-_ANOTHER = "Free some space there, or name another directory with --to; then type it again."
+_ANOTHER = "Free some space there, or name another directory with --to; then retry."

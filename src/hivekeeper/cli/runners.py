@@ -1,4 +1,4 @@
-"""The commands about agent programs: which are here, trying one out, what they cost, and what they may spend."""
+"""`hive runner`, `hive costs` and `hive budget`."""
 
 import os
 import shutil
@@ -55,14 +55,11 @@ def runner_ls(*, json: Json = False) -> None:
         render.print_json(rows)
         return
     for row in rows:
-        here = f"{row['version'] or 'here'}, {_say_sign_in(row)}" if row["path"] else "not installed"
-        typer.echo(render.clean(f"{row['runner']:<10} {here}"))
+        sign_in = f"signed in by {row['sign_in']}" if row["sign_in"] else "no sign-in found"
+        found = f"{row['version'] or 'installed'}, {sign_in}" if row["path"] else "not installed"
+        render.print_lines(f"{row['runner']:<10} {found}")
         if row["held"]:
-            typer.echo(render.tell(f"           waits: {row['held']}"))
-
-
-def _say_sign_in(row: Mapping[str, Any]) -> str:
-    return f"signed in by {row['sign_in']}" if row["sign_in"] else "no sign-in to be seen"
+            render.print_lines(render.localize(f"           waits: {row['held']}"))
 
 
 def _ask_version(path: str) -> str | None:
@@ -80,11 +77,10 @@ def runner_test(name: str, *, json: Json = False) -> None:
     runner = hive.settings.runners.get(name)
     if runner is None or shutil.which(runner.program) is None:
         program = runner.program if runner else name
-        raise UnavailableError(
-            f"'{program}' is not on the PATH.", advice="Install it, or name it: [runners.NAME] command"
-        )
+        advice = "Install it, or set `command` in [runners.NAME] of hive.toml."
+        raise UnavailableError(f"'{program}' is not on the PATH.", advice=advice)
     if not json:
-        typer.echo(f"Asking {name} for one word …")
+        typer.echo(f"Asking {name} for a one-word answer …")
     tried, report = _try_runner(hive, runner)
     view = {
         "runner": name,
@@ -141,7 +137,7 @@ def runner_resume(name: str, reason: Reason = "") -> None:
     hive.settings.check_runner(name)
     with hive.ledger.write(me()) as tx:
         lifted = commands.lift_hold(tx, "runner", name, why=reason or "a person says it works")
-    typer.echo(f"{name} goes on." if lifted else f"{name} is not on hold.")
+    typer.echo(f"{name} continues." if lifted else f"{name} is not on hold.")
 
 
 @runner_app.command("trust")
@@ -154,8 +150,7 @@ def runner_trust(repo: str, reason: Reason = "") -> None:
     shipped = read_configuration(mirror, found, mirror.find_commit(source_ref(found.branch)))
     with hive.ledger.write(me()) as tx:
         files = trust_configuration(tx, found, shipped, why=reason)
-    named = f": {', '.join(files)}" if files else ", which is none"
-    typer.echo(render.clean(f"The agent configuration of {repo} is trusted as it is now{named}."))
+    render.print_lines(f"The agent configuration of {repo} is trusted as it is now: {', '.join(files) or 'no files'}.")
 
 
 def costs(
@@ -175,13 +170,11 @@ def costs(
     typer.echo(f"{render.count(view['sessions'], 'session')}: {_say_usage(view)}")
     if view["unpriced"]:
         names = ", ".join(view["unpriced"])
-        typer.echo(
-            render.clean(f"Without the money of {names}: no price is known. Add its model to [prices] in hive.toml.")
-        )
+        render.print_lines(f"Without the cost of {names}: no price is known. Add its model to [prices] in hive.toml.")
     for way in ("convoy", "runner", "agent", "task"):
         typer.echo(f"By {way}")
         for row in view[f"by_{way}"]:
-            typer.echo(render.clean(f"  {row[way]:<32} {_say_usage(row)}"))
+            render.print_lines(f"  {row[way]:<32} {_say_usage(row)}")
 
 
 def _say_usage(row: Mapping[str, Any]) -> str:
@@ -199,7 +192,7 @@ def budget_raise(
 ) -> None:
     """Set the budget of a task, a convoy or today. What waited for it continues."""
     if money is None and tokens is None:
-        raise InputError("Say how much: --money DOLLARS, --tokens N, or both.")
+        raise InputError("No budget given.", advice="Type --money DOLLARS, --tokens N, or both.")
     cap = Cap(tokens, None if money is None else round(money * MICRO))
     hive = open_here()
     with hive.ledger.write(me()) as tx:

@@ -1,4 +1,4 @@
-"""The commands about single tasks."""
+"""`hive task`."""
 
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from hivekeeper.domain.names import TASK_ID_RULE, is_name, is_task_id
 from hivekeeper.domain.plan import make_task
 from hivekeeper.domain.states import TaskState
 from hivekeeper.errors import InputError
-from hivekeeper.hive import find_living_holder
+from hivekeeper.hive import is_kept
 from hivekeeper.runs.local import LocalOutputs
 from hivekeeper.store import queries
 from hivekeeper.views.failures import show_failure
@@ -41,7 +41,7 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
 ) -> None:
     """Add a task to a convoy, created if missing. The plan's defaults apply."""
     if not is_name(convoy) or not is_task_id(task_id):
-        raise InputError(f"'{convoy}' or '{task_id}' is not a name.", advice=f"Names are {TASK_ID_RULE}.")
+        raise InputError(f"'{convoy}' or '{task_id}' is not a valid name.", advice=f"Names are {TASK_ID_RULE}.")
     from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - its parser takes a third of every start of `hive`
 
     hive = open_here()
@@ -60,12 +60,11 @@ def task_add(  # noqa: PLR0913 - one option a field of the task
     with hive.ledger.write(me()) as tx:
         known = queries.find_convoy(tx.connection, convoy)
         spec = make_task(task, known.get_defaults() if known else {}, hive.settings.limits)
-        for name in (spec.runner,) if isinstance(spec.runner, str) else spec.runner:
-            if name:
-                hive.settings.check_runner(name)
+        for name in filter(None, (spec.runner,) if isinstance(spec.runner, str) else spec.runner):
+            hive.settings.check_runner(name)
         check_runners(hive, [spec])
         added = plans.add_task(tx, convoy, spec, why="hive task add")
-    typer.echo(f"{convoy}/{task_id} is added." if added else f"{convoy}/{task_id} was there already.")
+    typer.echo(f"Added {convoy}/{task_id}." if added else f"{convoy}/{task_id} exists already.")
 
 
 @task_app.command("ls")
@@ -84,7 +83,7 @@ def task_ls(
         columns = {"task": "Task", "state": "State", "attempts": "Attempts", "repo": "Repository", "title": "Title"}
         render.print_table(rows, {**columns, "why": "Why"})
     else:
-        typer.echo("There is no such task.")
+        typer.echo("No tasks.")
 
 
 @task_app.command("show")
@@ -92,9 +91,8 @@ def task_show(task: str, *, json: Json = False) -> None:
     """Show a task, its attempts and their runs."""
     hive = read_here()
     with hive.ledger.read() as connection:
-        kept, now = find_living_holder(connection) is not None, hive.ledger.clock.now()
-        row = get_task(connection, task)
-        view = show_task(connection, row, keeper_is_alive=kept, now=now, outputs=LocalOutputs(hive.places.runs))
+        row, now, outputs = get_task(connection, task), hive.ledger.clock.now(), LocalOutputs(hive.places.runs)
+        view = show_task(connection, row, keeper_is_alive=is_kept(connection), now=now, outputs=outputs)
     render.print_json(view) if json else render.print_task(view)
 
 
@@ -104,17 +102,13 @@ def task_why(task: str, *, json: Json = False) -> None:
     hive = read_here()
     with hive.ledger.read() as connection:
         row = get_task(connection, task)
-        sentence = show_why(
-            connection, row, keeper_is_alive=find_living_holder(connection) is not None, now=hive.ledger.clock.now()
-        )
+        sentence = show_why(connection, row, keeper_is_alive=is_kept(connection), now=hive.ledger.clock.now())
         failure = show_failure(connection, row, LocalOutputs(hive.places.runs))
     view = {"task": row.key, "state": row.state.value, "why": sentence, "failure": failure}
     if json:
         render.print_json(view)
         return
-    typer.echo(render.tell(sentence))
-    for line in render.say_failure(failure):
-        typer.echo(line)
+    render.print_lines(render.localize(sentence), *render.say_failure(failure))
 
 
 @task_app.command("cancel")
@@ -125,13 +119,13 @@ def task_cancel(task: str, reason: Reason = "") -> None:
         row = get_task(tx.connection, task)
         done = tasks.cancel_task(tx, row, why=reason)
         now = get_task(tx.connection, row.key).state
-        kept = find_living_holder(tx.connection) is not None
+        kept = is_kept(tx.connection)
     if now is TaskState.CANCELLED:
         typer.echo(f"{row.key} is cancelled." if done else f"{row.key} was cancelled already.")
     elif kept:
-        typer.echo(f"{row.key} is being cancelled: what it runs is ended first, and what it made is kept.")
+        typer.echo(f"{row.key} is being cancelled: its run is stopped first, and its work is saved.")
     else:
-        typer.echo(f"{row.key} is to be cancelled, but what it runs goes on: {STILL_RUNNING}")
+        typer.echo(f"{row.key} will be cancelled, but its run goes on: {STILL_RUNNING}")
 
 
 @task_app.command("retry")
@@ -148,7 +142,7 @@ def task_retry(
     with hive.ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = tasks.retry_task(tx, row, why=reason, note=words)
-    typer.echo(f"{row.key} will be tried again." if done else f"{row.key} is under way already.")
+    typer.echo(f"{row.key} will be retried." if done else f"{row.key} is pending or running already.")
 
 
 @task_app.command("edit")
@@ -167,4 +161,4 @@ def task_edit(
     with hive.ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
         done = tasks.edit_task(tx, row, command=command, prompt=words, why=reason)
-    typer.echo(f"{row.key} is changed." if done else f"{row.key} was that already.")
+    typer.echo(f"{row.key} is changed." if done else f"{row.key} has not changed.")

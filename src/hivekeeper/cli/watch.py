@@ -1,10 +1,10 @@
-"""Keeping a hive in the foreground, or following its keeper: a live picture or plain lines, and a harmless Ctrl-C."""
+"""Running the keeper in the foreground, or following another: a live picture or plain lines, and a harmless Ctrl-C."""
 
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -13,11 +13,11 @@ from rich.text import Text
 
 from hivekeeper.cli import render
 from hivekeeper.clock import to_seconds
-from hivekeeper.domain.lease import KeeperState, decide_keeper
+from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.rows import ConvoyRow
-from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
+from hivekeeper.domain.states import OPEN_TASKS, AttemptState, ConvoyState
 from hivekeeper.errors import UnavailableError
-from hivekeeper.hive import Hive, find_living_holder
+from hivekeeper.hive import Hive, find_keeper_state
 from hivekeeper.runs.local import LocalRuns, Runs
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from hivekeeper.keeper.keeper import Keeper
 
 INTERRUPTED = 130
-_REST_S = 0.25  # four pictures a second are as live as anybody reads
+_REST_S = 0.25  # nobody reads more than four pictures a second
 _LOOK_AGAIN_S = 0.1
 _ESTIMATE_AGAIN_S = 5.0
 _SWEEP_S = 3.0  # what cannot be removed by then is left to the next keeper
 
 
 def is_settled(connection: Connection, convoy: str, *, now: str, is_attended: bool, is_ours: bool = True) -> bool:
-    """Tell whether a convoy has ended and everything that follows from it is done or waits for a person.
+    """Tell whether a convoy has ended, and publishing too, or waits for a person.
 
-    Without anybody to attend to it, it is settled too when nothing of it can go on until a person does something. Whose
-    keeper is `ours` leaves nobody at work behind.
+    If nobody is there (not `is_attended`), it is also settled when nothing can go on until a person does something. A
+    keeper of our own (`is_ours`) stays until no worker is left.
     """
     found = queries.find_convoy(connection, convoy)
     at_work = [attempt.convoy for attempt, _ in queries.list_open_attempts(connection, AttemptState.WORKING)]
@@ -56,15 +56,15 @@ def is_settled(connection: Connection, convoy: str, *, now: str, is_attended: bo
 
 
 def _waits_for_repository(connection: Connection, convoy: str, away: set[str]) -> bool:
-    """Tell whether nothing of a convoy can start until a repository that is away is back."""
-    open_states = (TaskState.PENDING, TaskState.IN_PROGRESS, TaskState.CANCELLING)
-    tasks = [task for task in queries.list_tasks_of_convoy(connection, convoy) if task.state in open_states]
-    free = [task for task in tasks if not queries.list_unfinished_predecessors(connection, task.key)] if away else []
+    """Tell whether nothing of a convoy can start until a repository that cannot be read is back."""
+    tasks = queries.list_tasks_of_convoy(connection, convoy) if away else []
+    waits = list_waits(connection, convoy, tasks)
+    free = [task for task in tasks if task.state in OPEN_TASKS and not waits.get(task.key)]
     return bool(free) and all(task.repo in away for task in free)
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM, which end the watching and nothing else."""
+    """Ctrl-C and SIGTERM: they end the watching and nothing else."""
 
     def __init__(self) -> None:
         self.interrupted, self.preempted = threading.Event(), threading.Event()
@@ -78,7 +78,7 @@ class _Signals:
 
 
 def keep(keeper: "Keeper", hive: Hive, convoy: str | None) -> int:
-    """Keep until the convoy is settled (for ever without one); tell the exit code."""
+    """Run the keeper until the convoy is settled, for ever without one; return the exit code."""
     signals = _Signals()
     with hive.ledger.read() as connection:
         seen = read_head(connection).seq
@@ -97,7 +97,7 @@ def keep(keeper: "Keeper", hive: Hive, convoy: str | None) -> int:
     try:
         for _ in _watch(hive, keeper.runs, convoy, seen, keeper.wait_for_commit, is_over, signals):
             for name, problem in keeper.problems.items():
-                sys.stderr.write(f"hive: {name} has trouble and tries again: {render.clean(problem)}\n")
+                sys.stderr.write(f"hive: {name} failed and will retry: {render.clean(problem)}\n")
             keeper.problems.clear()
             if keeper.stopped.is_set():
                 break
@@ -112,7 +112,7 @@ def keep(keeper: "Keeper", hive: Hive, convoy: str | None) -> int:
 
 
 def follow(hive: Hive, convoy: str, seen: int) -> int:
-    """Watch a convoy that another process keeps until it is settled; that keeper goes on, whatever happens here."""
+    """Watch a convoy of another process's keeper until it is settled; that keeper goes on, whatever happens here."""
     signals = _Signals()
     with hive.ledger.read() as connection:
         name = read_head(connection).hive
@@ -130,17 +130,12 @@ def follow(hive: Hive, convoy: str, seen: int) -> int:
 
     with closing(LocalRuns(hive.places.runs, name)) as runs:
         for connection in _watch(hive, runs, convoy, seen, wait, is_over, signals):
-            living, beat = find_living_holder(connection), queries.find_heartbeat(connection)
-            silence = {
-                "monotonic_s": hive.ledger.clock.monotonic(),
-                "abandoned_after_s": hive.settings.abandoned_after_s,
-            }
-            match decide_keeper(living, beat, **silence):
+            match find_keeper_state(connection, hive.ledger.clock, hive.settings.abandoned_after_s):
                 case KeeperState.NONE:
-                    what = "The keeper that took it has stopped. What runs goes on and is found again."
+                    what = "The keeper that took the plan has stopped; workers go on."
                     raise UnavailableError(what, advice="Type: hive up")
                 case KeeperState.ABANDONED:
-                    what = "The keeper that took it is alive but has given no sign of life for too long."
+                    what = "The keeper that took the plan is alive but has recorded no heartbeat for too long."
                     raise UnavailableError(what, advice="Type: hive up  (it ends that keeper and takes over)")
     return INTERRUPTED if signals.interrupted.is_set() else 0
 
@@ -154,9 +149,9 @@ def _watch(  # noqa: PLR0913, PLR0917 - all that a keeper and one who follows do
     is_over: Callable[[Connection], bool],
     signals: _Signals,
 ) -> Iterator[Connection]:
-    """Show what is new after an event until it is over or interrupted, and let the caller look after each time."""
+    """Show what is new since an event, again and again, until it is over or interrupted; yield after each time."""
     display: _Picture | _Lines = _Picture(runs, hive, convoy) if sys.stdout.isatty() else _Lines()
-    with display:
+    with display.live:
         while not signals.interrupted.is_set():
             wait(0.5)
             with hive.ledger.read() as connection:
@@ -171,15 +166,10 @@ def _watch(  # noqa: PLR0913, PLR0917 - all that a keeper and one who follows do
 
 
 class _Lines:
-    """What is new, a line each."""
+    """What is new, one line each."""
 
     rest_s = 0.0
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    live = nullcontext()
 
     def show(self, _connection: Connection, news: Sequence[str]) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in news))
@@ -187,9 +177,9 @@ class _Lines:
 
 
 class _Picture:
-    """A bar a convoy and a line a worker, drawn over and over; what is new scrolls by above.
+    """A bar per convoy and a line per worker, redrawn; what is new scrolls by above.
 
-    All of it is laid out as text: brackets in a title or in an agent's words are no markup.
+    All of it is laid out as text: brackets in a title or in an agent's words are not markup.
     """
 
     rest_s = _REST_S
@@ -198,27 +188,21 @@ class _Picture:
         self._runs = runs
         self._hive = hive
         self._convoy = convoy
-        self._live = Live(console=render.console(), auto_refresh=False, transient=True)
+        self.live = Live(console=render.console(), auto_refresh=False, transient=True)
         self._ends: dict[str, tuple[float, str | None]] = {}
-
-    def __enter__(self) -> None:
-        self._live.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
 
     def show(self, connection: Connection, news: Sequence[str]) -> None:
         now = self._hive.ledger.clock.now()
-        with suppress(UnavailableError):  # too few descriptors to look at runs, say: the last picture stays
+        with suppress(UnavailableError):  # for example no descriptors left to look at runs: the last picture stays
             workers = list_workers(connection, self._runs, now=now)
             convoys = [convoy for convoy in queries.list_convoys(connection) if self._is_shown(convoy)]
             bars = [render.draw_convoy(self._show_convoy(connection, convoy, now)) for convoy in convoys]
-            height = max(1, self._live.console.height - len(bars) - 2)
-            self._live.update(Group(*bars, render.draw_workers(workers, height)))
-        with self._live.console:  # one write for both, so that nothing flickers
-            self._live.refresh()
+            height = max(1, self.live.console.height - len(bars) - 2)
+            self.live.update(Group(*bars, render.draw_workers(workers, height)))
+        with self.live.console:  # one write for both, so that nothing flickers
+            self.live.refresh()
             if news:
-                self._live.console.print(Text("\n".join(news)))
+                self.live.console.print(Text("\n".join(news)))
 
     def _is_shown(self, convoy: ConvoyRow) -> bool:
         return convoy.state is ConvoyState.ACTIVE or convoy.name == self._convoy
@@ -228,7 +212,7 @@ class _Picture:
         at_s, end = self._ends.get(convoy.name, (0.0, None))
         if now_s - at_s > _ESTIMATE_AGAIN_S:  # it reads every task, and a guess need not be fresh
             tasks = queries.list_tasks_of_convoy(connection, convoy.name)
-            end = estimate_end(tasks, list_waits(connection, tasks), now=now)
+            end = estimate_end(tasks, list_waits(connection, convoy.name, tasks), now=now)
             self._ends[convoy.name] = now_s, end
         left_s = max(0.0, to_seconds(end) - now_s) if end else None
         elapsed_s = to_seconds(convoy.ended_at or now) - to_seconds(convoy.submitted_at)

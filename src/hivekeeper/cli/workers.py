@@ -1,4 +1,4 @@
-"""The commands about workers: who is at work, what each says, and ending one."""
+"""`hive worker`."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from hivekeeper.cli.here import NO_KEEPER, Json, Reason, me, open_here, read_her
 from hivekeeper.commands.runs import kill_worker
 from hivekeeper.commands.sessions import tell_worker
 from hivekeeper.domain.run import Alive, Unclaimed
-from hivekeeper.hive import Records, find_living_holder
+from hivekeeper.hive import Records, is_kept
 from hivekeeper.runners import is_piece
 from hivekeeper.runs.local import LocalRuns, Outputs
 from hivekeeper.store.ledger import read_head
@@ -28,7 +28,7 @@ Who = Annotated[str, typer.Argument(metavar="WORKER|TASK", help="A worker's numb
 
 @contextmanager
 def _look(hive: Records) -> Iterator[LocalRuns]:
-    """Look at runs as a keeper would, without being one."""
+    """Look at runs without being the keeper."""
     with hive.ledger.read() as connection:
         name = read_head(connection).hive
     with closing(LocalRuns(hive.places.runs, name)) as runs:
@@ -41,7 +41,7 @@ def worker_ls(*, json: Json = False) -> None:
     hive = read_here()
     with _look(hive) as runs, hive.ledger.read() as connection:
         rows = views.list_workers(connection, runs, now=hive.ledger.clock.now())
-        kept = find_living_holder(connection) is not None
+        kept = is_kept(connection)
     if json:
         render.print_json(rows)
         return
@@ -69,7 +69,7 @@ def worker_log(
         run = views.find_agent_run(connection, found)
     name = f"Worker {found.worker} ({found.task}, attempt {found.number})"
     if run is None:
-        typer.echo(f"{name} has had no agent yet. Type: hive task why {found.task}", err=True)
+        typer.echo(f"{name} has not started its agent yet. Type: hive task why {found.task}", err=True)
         return
 
     def is_over() -> bool:
@@ -77,7 +77,7 @@ def worker_log(
 
     with suppress(KeyboardInterrupt), _look(hive) as runs:
         if not _print_output(runs, run.id, lines, is_over):
-            typer.echo(f"{name} has said nothing{' so far' if run.is_open and not follow else ''}.", err=True)
+            typer.echo(f"{name} has written no output{' yet' if run.is_open and not follow else ''}.", err=True)
 
 
 def _print_sessions(who: str, number: int | None, lines: int) -> None:
@@ -87,20 +87,19 @@ def _print_sessions(who: str, number: int | None, lines: int) -> None:
         patterns = session_logs.list_session_logs(connection, found, hive.settings.runners)
     logs = session_logs.read_session_logs(hive.places, found, patterns)
     if not logs:
-        typer.echo(f"No log of {found.task} (attempt {found.number}) is kept: its program writes none here.", err=True)
+        typer.echo(f"There is no session log of {found.task} (attempt {found.number}).", err=True)
     for log in logs:
         typer.echo(render.clean(f"{log.name}:"), err=True)
         if log.lines is None:
-            typer.echo(render.clean(f"It is a database, and no text. Open it yourself: {log.place}"), err=True)
-        for line in (log.lines or [])[-lines:] if lines else []:
-            typer.echo(render.clean(line))
+            typer.echo(render.clean(f"It is a database, not text. It is here: {log.place}"), err=True)
+        render.print_lines(*(log.lines or [])[-lines:] if lines else ())
 
 
 def _print_output(outputs: Outputs, run: str, lines: int, is_over: Callable[[], bool]) -> bool:
-    """Print the last lines a run has said and all that come until it is over; False when it said nothing at all."""
+    """Print the last lines of a run's output and all that follow until it is over; False when there is none."""
     file, over = None, False
     while file is None and not over:
-        over = is_over()  # asked before looking: what was said before the end is there when the end is
+        over = is_over()  # asked before looking: output written before the end is there when the end is
         file = outputs.open_output(run)
         if file is None and not over:
             time.sleep(_LOOK_AGAIN_S)
@@ -113,16 +112,15 @@ def _print_output(outputs: Outputs, run: str, lines: int, is_over: Callable[[], 
                 starts.append(position)
             position += len(line)
         file.seek(starts[0] if lines else position)
-        for words in _read_lines(file, is_over):
-            if is_piece(words):
-                continue
-            sys.stdout.write(render.clean(words.rstrip(b"\n").decode("utf-8", "replace")) + "\n")
-            sys.stdout.flush()
+        for line in _read_lines(file, is_over):
+            if not is_piece(line):
+                render.print_lines(line.rstrip(b"\n").decode("utf-8", "replace"))
+                sys.stdout.flush()
     return True
 
 
 def _read_lines(file: BinaryIO, is_over: Callable[[], bool]) -> Iterator[bytes]:
-    """Read a file that grows, line by line, until it can grow no more."""
+    """Read a growing file line by line until its run is over."""
     line, over = b"", False
     while not over:
         over = is_over()
@@ -144,10 +142,10 @@ def worker_kill(who: Who, reason: Reason = "") -> None:
     with hive.ledger.write(me()) as tx:
         attempt = views.get_worker(tx.connection, who)
         asked = kill_worker(tx, attempt, why=reason)
-        kept = find_living_holder(tx.connection) is not None
-    typer.echo(f"Worker {attempt.worker} ({attempt.task}) is {'' if asked else 'already '}being ended.")
+        kept = is_kept(tx.connection)
+    typer.echo(f"Worker {attempt.worker} ({attempt.task}) is {'' if asked else 'already '}being stopped.")
     if not kept:
-        typer.echo(f"{NO_KEEPER}, so it goes on until one is started. Type: hive up")
+        typer.echo(f"{NO_KEEPER}, so the worker goes on until one is started. Type: hive up")
 
 
 @worker_app.command("tell")
@@ -158,7 +156,7 @@ def worker_tell(who: Who, text: str) -> None:
         attempt = views.get_worker(tx.connection, who)
         run = views.find_agent_run(tx.connection, attempt)
         tell_worker(tx, attempt, hive.settings.runners.get((run.runner if run else None) or ""), text)
-    typer.echo(f"Worker {attempt.worker} ({attempt.task}) is told after its turn.")
+    typer.echo(f"Worker {attempt.worker} ({attempt.task}) gets the message after its current turn.")
 
 
 _LOOK_AGAIN_S = 0.2

@@ -10,13 +10,12 @@ from hivekeeper.domain.names import task_key
 from hivekeeper.domain.plan import DEFAULT_PUBLISH, PlanSpec, RepoSpec, TaskSpec, split_path
 from hivekeeper.domain.plan_problems import find_problems
 from hivekeeper.domain.rows import ConvoyRow, RepoRow, TaskRow
-from hivekeeper.domain.states import ConvoyState, RepoState, TaskState
+from hivekeeper.domain.states import OPEN_TASKS, ConvoyState, RepoState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 REPO_DETAILS = ("setup", "keep", "lock", "backup", "publish", "gate", "regenerate")
-USES_ITS_REPO = (TaskState.PENDING, TaskState.IN_PROGRESS, TaskState.CANCELLING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +218,7 @@ def _find_user(tx: Transaction, repo: str) -> str | None:
             task.key
             for convoy in active
             for task in queries.list_tasks_of_convoy(tx.connection, convoy.name)
-            if task.repo == repo and task.state in USES_ITS_REPO
+            if task.repo == repo and task.state in OPEN_TASKS
         ),
         None,
     )

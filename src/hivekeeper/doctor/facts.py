@@ -1,8 +1,8 @@
-"""What the ledger says of the world, and what lies and lives there: gathered once, judged by the checks.
+"""What the ledger says, and what is on this machine: gathered once, judged by the checks.
 
-The order makes the two comparable while a keeper works on: directories and processes are listed first, so whatever
-has an intent by then is in the ledger when it is read; processes are listed again after it, so one that belongs to a
-run that had ended by then is truly left over.
+The order makes the two comparable while a keeper works: directories and processes are listed first, so whatever has an
+intent by then is in the ledger when it is read; processes are listed again after it, so one that belongs to a run that
+had ended by then is truly left over.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from pathlib import Path
 from hivekeeper.clock import Clock, to_seconds
 from hivekeeper.domain.hive_rows import HeartbeatRow, HoldRow, LeaseRow
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.run import Alive, Claim, Look, Unclaimed
-from hivekeeper.domain.states import AttemptState, RunState, TaskState
+from hivekeeper.domain.run import Alive, Look, Unclaimed
+from hivekeeper.domain.states import OPEN_ATTEMPTS, TaskState
 from hivekeeper.hive import find_living_holder
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalRuns
@@ -25,6 +25,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Head, read_head
 from hivekeeper.store.sqlite import reading_only
+from hivekeeper.views.workers import find_claim
 
 AttemptKey = tuple[str, int]
 _EVERY = -1  # SQLite's word for no limit
@@ -46,7 +47,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the ledger says, at one moment; `keeper` is whoever lives and keeps this hive, if not we ourselves."""
+    """What the ledger says, at one moment; `keeper` is the living keeper, unless that is us."""
 
     head: Head
     lease: LeaseRow | None
@@ -62,7 +63,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Records and world together.
+    """Records and machine together.
 
     `laid_out` has sandboxes and gates on disk, `run_directories` runs by id, `stored` what lies among the
     mirrors and the public repositories.
@@ -81,7 +82,7 @@ class Facts:
 
     @property
     def may_run(self) -> str | None:
-        """Name a run or process of this hive that may be at work now, or start unasked; None when nothing can."""
+        """A run or process of this hive that may be running or start by itself; None if there is none."""
         for run in self.records.open_runs:
             look = self.looks[run.id]
             if isinstance(look, Alive) or (isinstance(look, Unclaimed) and run.boot_id == self.boot_id):
@@ -89,19 +90,19 @@ class Facts:
         return next(iter(self.processes), None)
 
 
-def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
-    """Look at the world, then at the ledger, then at what still lives; while `mending` the lease is our own."""
+def gather(places: Places, clock: Clock, *, is_keeper: bool = False) -> Facts:
+    """Look at the world, then at the ledger, then at what still lives; if `is_keeper`, the lease is our own."""
     directories, laid_out = tuple(_list_run_directories(places.runs)), dict(_list_laid_out(places))
     stored = (*_list_paths(places.hive / "repos"), *_list_paths(places.hive / "public"))
     before = _list_marked()
     with reading_only(places.ledger) as connection:
         marker = f"{read_head(connection).hive}/"
-        keeper = None if mending else find_living_holder(connection)
+        keeper = None if is_keeper else find_living_holder(connection)
         ours = {name.removeprefix(marker) for name in before if name.startswith(marker)}
         records = _read(connection, keeper, {*directories, *ours}, set(laid_out.values()))
     after = _list_marked()
     with closing(LocalRuns(places.runs, records.head.hive)) as runs:
-        looks = {run.id: runs.look(run.id, _known_claim(run)) for run in records.open_runs}
+        looks = {run.id: runs.look(run.id, find_claim(run)) for run in records.open_runs}
     return Facts(
         places=places,
         records=records,
@@ -117,8 +118,7 @@ def gather(places: Places, clock: Clock, *, mending: bool = False) -> Facts:
 
 
 def _read(connection: Connection, keeper: LeaseRow | None, run_ids: set[str], found: set[AttemptKey]) -> Records:
-    states = (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
-    opened = [queries.list_open_attempts(connection, state) for state in states]
+    opened = [queries.list_open_attempts(connection, state) for state in OPEN_ATTEMPTS]
     rows = {(row.task, row.number): row for pairs in opened for row, _ in pairs}
     rows |= {(row.task, row.number): row for row in queries.list_removable_sandboxes(connection, _EVERY)}
     for task in {task for task, _ in found if task.isprintable()}:
@@ -136,28 +136,22 @@ def _read(connection: Connection, keeper: LeaseRow | None, run_ids: set[str], fo
             key: Known(row, tuple(queries.list_runs_of_attempt(connection, row.task, row.number)))
             for key, row in rows.items()
         },
-        # A name that is no text was never one of ours, and cannot be asked for.
+        # A name that is not text was never one of ours, and cannot be looked up.
         runs={run: queries.find_run(connection, run) if run.isprintable() else None for run in run_ids},
     )
 
 
 def list_attempts(places: Places, tasks: Iterable[str]) -> list[AttemptRow]:
-    """Ask the ledger for the attempts at these tasks, as it is now."""
+    """List the attempts at these tasks, as the ledger is now."""
     with reading_only(places.ledger) as connection:
         known = (queries.list_attempts_of_task(connection, task) for task in tasks if task.isprintable())
         return [row for rows in known for row in rows]
 
 
 def is_moving(places: Places, repo: str) -> bool:
-    """Ask the ledger whether a run that moves a repository's branches may be under way, as it is now."""
+    """Tell whether a run that moves a repository's branches may be running, as the ledger is now."""
     with reading_only(places.ledger) as connection:
         return any(run.repo == repo and run.kind in ("fetch", "land") for run in queries.list_open_runs(connection))
-
-
-def _known_claim(run: RunRow) -> Claim | None:
-    if run.state is not RunState.RUNNING:
-        return None
-    return Claim(run.pid or 0, run.start_ticks or 0, run.boot_id, run.started_at or run.intended_at)
 
 
 def _list_run_directories(runs: Path) -> Iterator[str]:
@@ -178,7 +172,7 @@ def _list_laid_out(places: Places) -> Iterator[tuple[Path, AttemptKey]]:
 
 
 def list_directory(path: Path | str) -> list["os.DirEntry[str]"]:
-    """List a directory in the order of names; one that is not there, or no more, has nothing in it."""
+    """List a directory in the order of names; one that is not there has nothing in it."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
         return sorted(entries, key=lambda entry: entry.name)
     return []
@@ -189,12 +183,12 @@ def _list_paths(path: Path) -> list[Path]:
 
 
 def list_directories(path: Path | str) -> list["os.DirEntry[str]"]:
-    """List the directories in a directory; a link may lead anywhere and is none."""
+    """List the directories in a directory, without links, which may lead anywhere."""
     return [entry for entry in list_directory(path) if entry.is_dir(follow_symlinks=False)]
 
 
 def _list_marked() -> dict[str, set[int]]:
-    """List the living processes that carry the marker of a run, of whatever hive, by what it says."""
+    """List the living processes that carry the marker of a run, of any hive, by marker."""
     found: dict[str, set[int]] = {}
     for pid in (int(entry.name) for entry in list_directory("/proc") if entry.name.isdecimal()):
         if (marker := find_marker(pid)) is not None and pid != os.getpid():
@@ -203,7 +197,7 @@ def _list_marked() -> dict[str, set[int]]:
 
 
 def find_marker(pid: int) -> str | None:
-    """Find which run a process says it belongs to."""
+    """Find the run that a process belongs to, by its environment."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()  # of one that is dead it is empty
     except OSError:  # gone meanwhile, or another user's

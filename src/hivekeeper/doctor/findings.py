@@ -1,6 +1,6 @@
-"""What the doctor may find, and what may be done about it."""
+"""What the doctor finds, and how it can be repaired."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,7 @@ class Level(StrEnum):
 
 
 class Check(StrEnum):
-    """What was looked at."""
+    """What was checked."""
 
     LEDGER = "ledger"
     LOG = "log"
@@ -44,21 +44,21 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """Remove a file that nobody reads or waits for any more."""
+    """Remove a file that is no longer used."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveTree:
-    """Remove a directory whose content is kept elsewhere."""
+    """Remove a directory whose content is saved elsewhere."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class KillProcesses:
-    """Kill what an ended run left alive."""
+    """Kill processes that outlived their run."""
 
     run: str
     pids: tuple[int, ...]
@@ -66,7 +66,7 @@ class KillProcesses:
 
 @dataclass(frozen=True, slots=True)
 class DropCheckpoint:
-    """Throw away a state put by, which is a cache of the log."""
+    """Delete a checkpoint, which is a cache of the log."""
 
     seq: int
 
@@ -77,7 +77,7 @@ Fix = WorldFix | DropCheckpoint
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one look showed; `advice` says what to do, and `fix` is there only when doing it is provably safe."""
+    """The result of one check; `advice` says what to do, and `fix` is there only if doing it is safe."""
 
     check: Check
     level: Level
@@ -86,16 +86,37 @@ class Finding:
     fix: Fix | None = None
 
 
+def ok(check: Check, what: str) -> Finding:
+    """Report that something is as it should be."""
+    return Finding(check, Level.OK, what)
+
+
+def warn(check: Check, what: str, advice: str, fix: Fix | None = None) -> Finding:
+    """Report what should be put right."""
+    return Finding(check, Level.WARN, what, advice, fix)
+
+
+def fail(check: Check, what: str, advice: str, fix: Fix | None = None) -> Finding:
+    """Report what must be put right."""
+    return Finding(check, Level.FAIL, what, advice, fix)
+
+
+def or_ok(found: Iterable[Finding], check: Check, what: str) -> Iterator[Finding]:
+    """Report what was found; if nothing, that all is well."""
+    found = list(found)
+    yield from found or [ok(check, what)]
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything found, what was mended, and what could not be mended, each in a sentence."""
+    """Everything found, what was repaired, and what could not be repaired, each in a sentence."""
 
     findings: tuple[Finding, ...]
     done: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
-MEND = "Type: hive doctor --fix"
+REPAIR = "Type: hive doctor --fix"
 _LEDGER_ITSELF = (Check.LEDGER, Check.LOG, Check.TABLES, Check.FILE)
 _NEEDED = (Check.DIRECTORY, Check.DISK, Check.GIT, Check.WORKERS)
 
@@ -106,7 +127,7 @@ def is_distrusted(findings: Iterable[Finding]) -> bool:
 
 
 def decide_exit_code(findings: Iterable[Finding]) -> int:
-    """Decide what `hive doctor` ends with: the worst that was found, as errors.py numbers it."""
+    """Decide the exit code of `hive doctor`: that of the worst finding, as errors.py numbers them."""
     wrong = [finding for finding in findings if finding.level is not Level.OK]
     if is_distrusted(wrong):
         return 4

@@ -5,31 +5,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hivekeeper.doctor.facts import Facts, list_directory
-from hivekeeper.doctor.findings import MEND, Check, Finding, Level, RemoveFile, RemoveTree
+from hivekeeper.doctor.findings import REPAIR, Check, Finding, RemoveFile, RemoveTree, or_ok, warn
 
-# No run of ours that uses git may take longer, so an older lock is nobody's even while a keeper works.
+# No run of the hive that uses git takes longer, so an older lock is left over even while a keeper works.
 LONGEST_GIT_RUN_S = 3600.0
-_OURS = "hive.lock"  # locked by the kernel as long as its holder lives, not by being there
+_OURS = "hive.lock"  # a kernel lock: that the file exists says nothing
 
 
 def check_locks(facts: Facts) -> Iterator[Finding]:
-    """Find locks and drafts of git that whoever made them has left behind."""
+    """Find locks and drafts of git that were left behind."""
     in_use = facts.records.keeper is not None
-    found = [_judge_lock(facts, path) for path in _list_locks(facts) if not in_use or _is_old(facts, path)]
-    yield from found
-    if not found:
-        yield Finding(Check.LOCKS, Level.OK, "no lock of git is left behind")
+    found = (_judge_lock(facts, path) for path in _list_locks(facts) if not in_use or _is_old(facts, path))
+    return or_ok(found, Check.LOCKS, "no git lock is left behind")
 
 
 def _judge_lock(facts: Facts, path: Path) -> Finding:
     if facts.records.keeper is not None:
-        what = f"{path} is left behind: it is older than any run of ours may take."
-        return Finding(Check.LOCKS, Level.WARN, what, "Type: hive down; hive doctor --fix; hive up --detach")
+        what = f"{path} is left behind: it is older than any run of the hive can be."
+        return warn(Check.LOCKS, what, "Type: hive down; hive doctor --fix; hive up --detach")
     if worker := facts.may_run:
-        what = f"{path} may be left behind, and is not removed: {worker} may be at work."
-        return Finding(Check.LOCKS, Level.WARN, what, "Let it end (hive up), then look again: hive doctor")
+        what = f"{path} may be left behind, and is not removed: {worker} may be running."
+        return warn(Check.LOCKS, what, "Let it end (hive up), then check again: hive doctor")
     fix = RemoveTree(path) if path.is_dir() and not path.is_symlink() else RemoveFile(path)
-    return Finding(Check.LOCKS, Level.WARN, f"{path} is left behind, and nobody of ours runs git.", MEND, fix)
+    return warn(Check.LOCKS, f"{path} is left behind, and no git of the hive is running.", REPAIR, fix)
 
 
 def _is_old(facts: Facts, path: Path) -> bool:
@@ -51,7 +49,7 @@ def _list_locks(facts: Facts) -> Iterator[Path]:
 
 
 def draft_of(repository: Path) -> Path:
-    """Name what a repository is called while it is made, as the script that makes it does."""
+    """Name a repository while it is being made, as the script that makes it does."""
     return repository.with_name(f"{repository.name}.new")
 
 

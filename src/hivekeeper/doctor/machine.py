@@ -1,4 +1,4 @@
-"""The machine and the settings: space on the disk, git, the boot, what keeps workers apart, and hive.toml."""
+"""The machine and the settings: disk space, git, the boot, isolation, and hive.toml."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hivekeeper.config.settings import load_settings
 from hivekeeper.config.values import FILE_NAME
-from hivekeeper.doctor.findings import Check, Finding, Level
+from hivekeeper.doctor.findings import Check, Finding, Level, fail, ok
 from hivekeeper.errors import HiveError
 from hivekeeper.git.mirror import check_git
 from hivekeeper.places import Places
@@ -19,27 +19,27 @@ LEAST_FREE_SHARE = 0.05
 
 
 def check_machine(places: Places, settings: Settings) -> Iterator[Finding]:
-    """Look at what the hive stands on."""
+    """Check the machine."""
     yield from check_directory(places.hive)
     yield from check_disk(places.hive)
     yield from check_git_version()
     boot_id = read_boot_id()
-    yield Finding(Check.BOOT, Level.OK, f"boot {boot_id}")
+    yield ok(Check.BOOT, f"boot {boot_id}")
     wanted = isolation.Level(settings.level) if settings.level else None
     yield judge_isolation(isolation.find_isolation(places.isolation, boot_id, wanted=wanted), settings.require)
 
 
 def check_directory(hive: Path) -> Iterator[Finding]:
-    """Tell whether the hive's directory can be written."""
+    """Check whether the hive's directory can be written."""
     if os.access(hive, os.R_OK | os.W_OK | os.X_OK):
-        yield Finding(Check.DIRECTORY, Level.OK, f"{hive} can be written")
+        yield ok(Check.DIRECTORY, f"{hive} can be written")
     else:
         advice = f"Check who owns it and whether its disk is mounted read-only: ls -ld {hive}; findmnt -T {hive}"
-        yield Finding(Check.DIRECTORY, Level.FAIL, f"{hive} cannot be written.", advice)
+        yield fail(Check.DIRECTORY, f"{hive} cannot be written.", advice)
 
 
 def check_disk(hive: Path) -> Iterator[Finding]:
-    """Tell how much space is left, in bytes and in files."""
+    """Check how much space is left, in bytes and in files."""
     disk = os.statvfs(hive)
     free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     advice = f"Free some space: du -xsh {hive}/*"
@@ -57,28 +57,28 @@ def decide_space(free: int, total: int, least: int) -> Level:
 
 
 def check_git_version() -> Iterator[Finding]:
-    """Tell which git there is."""
+    """Check the version of git."""
     try:
-        yield Finding(Check.GIT, Level.OK, f"git {check_git()}")
+        yield ok(Check.GIT, f"git {check_git()}")
     except HiveError as error:
-        yield Finding(Check.GIT, Level.FAIL, error.what, error.advice)
+        yield fail(Check.GIT, error.what, error.advice)
 
 
 def judge_isolation(found: isolation.Isolation, require: str | None) -> Finding:
-    """Tell what keeps workers apart, and whether that is as much as the settings ask for."""
+    """Check how workers are isolated, and whether that is what the settings require."""
     by = f"{found.level} ({found.level.builder})" if found.level.builder else f"{found.level} only"
-    what = f"workers are kept apart by {by}{found.why and ': '}{found.why}"
+    what = f"workers are isolated by {by}{found.why and ': '}{found.why}"
     if require is None or isolation.Level(require).rank <= found.level.rank:
-        return Finding(Check.WORKERS, Level.OK, what)
+        return ok(Check.WORKERS, what)
     advice = f"Do what it says, or ask for less: 'require' in [sandbox] of {FILE_NAME}."
-    return Finding(Check.WORKERS, Level.FAIL, f"{FILE_NAME} requires {require}, and {what}.", advice)
+    return fail(Check.WORKERS, f"{FILE_NAME} requires {require}, and {what}.", advice)
 
 
 def check_settings(root: Path) -> Iterator[Finding]:
-    """Tell whether hive.toml says something that can be followed."""
+    """Check hive.toml."""
     try:
         settings = load_settings(root)
     except HiveError as error:
-        yield Finding(Check.SETTINGS, Level.FAIL, error.what, error.advice or f"Correct {FILE_NAME}.")
+        yield fail(Check.SETTINGS, error.what, error.advice or f"Correct {FILE_NAME}.")
     else:
-        yield Finding(Check.SETTINGS, Level.OK, f"{FILE_NAME} can be read: {settings.workers} workers")
+        yield ok(Check.SETTINGS, f"{FILE_NAME} can be read: {settings.workers} workers")

@@ -1,26 +1,25 @@
-"""Public repositories, all that workers can read of the hive's: whole, and what has landed, no more and no less.
+"""Public repositories, which workers can read: whole, and with what has landed, no more and no less.
 
-Each look comes after the one that it is held against, so that what a keeper lands meanwhile is not taken for a fault.
+What a public repository is compared with is read first, so that what lands meanwhile is not taken for a fault.
 """
 
 from collections.abc import Iterator
 from shlex import join, quote
 
 from hivekeeper.doctor.facts import Facts, is_moving
-from hivekeeper.doctor.findings import Check, Finding, Level, Say
+from hivekeeper.doctor.findings import Check, Finding, Say, fail, or_ok, warn
+from hivekeeper.domain.names import name_some
 from hivekeeper.domain.rows import RepoRow
 from hivekeeper.errors import HiveError, UnavailableError
 from hivekeeper.git.mirror import Mirror, find_damage, list_refs
 from hivekeeper.git.orders import integration_ref, source_ref
 
-_MOST_NAMED = 5
-
 
 class Repository(Mirror):
-    """A repository, and what only the doctor asks of one."""
+    """A repository, with what only the doctor asks of one."""
 
     def list_loose(self) -> list[str]:
-        """List the commits that none of its refs holds."""
+        """List the commits that none of its refs reaches."""
         said = self._ask("fsck", "--connectivity-only", "--unreachable", "--no-dangling", "--no-progress").splitlines()
         return [line.split()[2] for line in said if line.startswith("unreachable commit ")]
 
@@ -37,34 +36,32 @@ class Repository(Mirror):
 
 
 def check_public(facts: Facts, say: Say) -> Iterator[Finding]:
-    """Look at what workers can read of every repository that was ever fetched."""
-    found = [finding for repo in facts.records.repos if repo.integration for finding in _check(facts, repo, say)]
-    yield from found
-    if not found:
-        yield Finding(Check.PUBLIC, Level.OK, "workers can read what has landed, and nothing else")
+    """Check the public repository of every repository that was ever fetched."""
+    found = (finding for repo in facts.records.repos if repo.integration for finding in _check(facts, repo, say))
+    return or_ok(found, Check.PUBLIC, "workers can read what has landed, and nothing else")
 
 
 def _check(facts: Facts, repo: RepoRow, say: Say) -> Iterator[Finding]:
     path, mirror = facts.places.public(repo.name), Repository(facts.places.mirror(repo.name))
     if not (path / "objects").is_dir():
         what = f"{path} is gone: no worker can begin on {repo.name}, and its mirror borrows from it."
-        yield Finding(Check.PUBLIC, Level.FAIL, what, f"Make it anew, type: {_make(facts, repo)}")
+        yield fail(Check.PUBLIC, what, f"Make it again, type: {_make(facts, repo)}")
         return
     say(f"what workers can read of {repo.name}")
     away = join(("mv", str(path), str(facts.places.hive / f"{path.name}.old")))
-    anew = f"Move it away and make it anew, type: {away} && {_make(facts, repo)}"
+    advice = f"Move it away and make it again, type: {away} && {_make(facts, repo)}"
     try:
         if damage := find_damage(path):
-            yield Finding(Check.PUBLIC, Level.FAIL, f"{path} is damaged: {damage}.", anew)
+            yield fail(Check.PUBLIC, f"{path} is damaged: {damage}.", advice)
         elif (mirror.path / "objects").is_dir():
             yield from _check_unlanded(facts, repo, mirror)
             yield from _check_behind(facts, repo, mirror)
     except HiveError as error:
-        yield Finding(Check.PUBLIC, Level.FAIL, error.what, anew)
+        yield fail(Check.PUBLIC, error.what, advice)
 
 
 def _make(facts: Facts, repo: RepoRow) -> str:
-    """Say how to make a public repository: of the person's history, and of what has landed."""
+    """Make the command that makes a public repository: from the person's history and what has landed."""
     public = str(facts.places.public(repo.name))
     history = join(("git", f"--git-dir={public}", "fetch", "--no-tags", repo.path, f"refs/heads/{repo.branch}"))
     return f"{join(('git', 'init', '--bare', public))} && {history} && {_bring(facts, repo)}"
@@ -86,13 +83,13 @@ def _check_unlanded(facts: Facts, repo: RepoRow, mirror: Repository) -> Iterator
     outside = set(mirror.list_outside([*loose, *filter(None, tips.values())], landed))
     for ref in (ref for ref, tip in tips.items() if tip is None or tip in outside):
         what = f"{ref} of {public.path} has not landed, and every worker can read it."
-        yield Finding(Check.PUBLIC, Level.WARN, what, f"Type: {git} update-ref -d {quote(ref)}; hive doctor")
+        yield warn(Check.PUBLIC, what, f"Type: {git} update-ref -d {quote(ref)}; hive doctor")
     if (stray := [commit for commit in loose if commit in outside]) and not may_be_new:
-        names = ", ".join(commit[:12] for commit in stray[:_MOST_NAMED]) + (" …" if len(stray) > _MOST_NAMED else "")
+        names = name_some([commit[:12] for commit in stray])
         what = f"{len(stray)} commits of {public.path} have not landed, and every worker can read them: {names}."
         keep = f"git --git-dir={quote(str(mirror.path))} repack -adq"  # it may borrow them
-        advice = f"They are harmless if {repo.branch} was forced to another history. To remove them, without a keeper"
-        yield Finding(Check.PUBLIC, Level.WARN, what, f"{advice}: {keep} && {git} prune --expire=now")
+        advice = f"They are harmless if {repo.branch} was force-pushed. To remove them, while no keeper runs"
+        yield warn(Check.PUBLIC, what, f"{advice}: {keep} && {git} prune --expire=now")
 
 
 def _check_behind(facts: Facts, repo: RepoRow, mirror: Repository) -> Iterator[Finding]:
@@ -104,4 +101,4 @@ def _check_behind(facts: Facts, repo: RepoRow, mirror: Repository) -> Iterator[F
     if tip is None or not mirror.is_ancestor(landed, tip):
         what = f"{ref} of {public} is behind what has landed: it is at {tip and tip[:12]} and not at {landed[:12]}."
         advice = f"The next landing or fetch brings it there. Or now, type: {_bring(facts, repo)}"
-        yield Finding(Check.PUBLIC, Level.WARN, what, advice)
+        yield warn(Check.PUBLIC, what, advice)

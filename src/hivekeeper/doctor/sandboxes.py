@@ -1,8 +1,8 @@
-"""Sandboxes and gates without an attempt, attempts without their sandbox, and clones made ahead.
+"""Sandboxes and gates without an attempt, and attempts without their sandbox.
 
-A sandbox may go only if its work is proven kept: its attempt has settled, a snapshot of it ended well and left nothing
-out, the snapshot's ref is in the mirror, and no file of its worker is newer than the snapshot's start. The last is what
-tells a directory that came back after a power cut, with nothing new in it, from one that somebody has worked in since.
+A sandbox is removed only if its work is proven saved: its attempt has ended, a snapshot of it succeeded and left
+nothing out, the snapshot's ref is in the mirror, and no file of its worker is newer than the start of the snapshot. The
+last tells a directory that came back after a power cut, with nothing new in it, from one that was worked in since.
 """
 
 import os
@@ -12,7 +12,7 @@ from shlex import quote
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.doctor.facts import Facts, Known
-from hivekeeper.doctor.findings import MEND, Check, Finding, Level, RemoveTree
+from hivekeeper.doctor.findings import REPAIR, Check, Finding, RemoveTree, fail, or_ok, warn
 from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.states import is_terminal
 from hivekeeper.git.mirror import Mirror
@@ -23,20 +23,17 @@ PRESENT = "PRESENT"
 _OURS = {"base", "ignored", "rest.tar", "key", "ready"} | {
     f"{index}{end}" for index in ("index", "save") for end in ("", ".lock", ".paths", ".said")
 }
-# After an older ledger was put back, it may belong to a run that the keeper is about to adopt (docs/adr/0006).
+# After an older ledger was restored, it may belong to a run that the keeper is about to adopt (docs/adr/0006).
 _SETTLE_FIRST = (
-    "Let the keeper come to it first: hive up. If it is still reported when the hive has nothing left to do, "
-    "take from it what you need."
+    "Let the keeper settle it first: hive up. If it is still reported when the hive has nothing left to do, "
+    "copy what you need from it."
 )
 
 
 def check_sandboxes(facts: Facts) -> Iterator[Finding]:
-    """Hold what is laid out on disk against the attempts it was laid out for."""
-    found = [*_check_orphans(facts), *_check_missing(facts)]
-    yield from found
-    if not found:
-        what = f"{len(facts.laid_out)} sandboxes and gates, each of an attempt that needs it"
-        yield Finding(Check.SANDBOXES, Level.OK, what)
+    """Compare the sandboxes and gates on disk with the attempts they are for."""
+    what = f"{len(facts.laid_out)} sandboxes and gates, each of an attempt that needs it"
+    return or_ok((*_check_orphans(facts), *_check_missing(facts)), Check.SANDBOXES, what)
 
 
 def _check_orphans(facts: Facts) -> Iterator[Finding]:
@@ -46,25 +43,25 @@ def _check_orphans(facts: Facts) -> Iterator[Finding]:
             continue
         doubt = _doubt_kept(facts, path, known)
         if doubt is None:
-            what = f"{path} is left over: its attempt has ended and what was made in it is kept in the mirror."
-            yield Finding(Check.SANDBOXES, Level.WARN, what, MEND, RemoveTree(path))
+            what = f"{path} is left over: its attempt has ended and its work is saved in the mirror."
+            yield warn(Check.SANDBOXES, what, REPAIR, RemoveTree(path))
         else:
-            what = f"{path} belongs to no attempt that needs it, and is not removed: {doubt}."
-            advice = _SETTLE_FIRST if known is None else f"Take from it what you need, then: rm -rf {quote(str(path))}"
-            yield Finding(Check.SANDBOXES, Level.WARN, what, advice)
+            what = f"{path} is needed by no attempt, and is not removed: {doubt}."
+            advice = _SETTLE_FIRST if known is None else f"Copy what you need from it, then: rm -rf {quote(str(path))}"
+            yield warn(Check.SANDBOXES, what, advice)
 
 
 def _doubt_kept(facts: Facts, path: Path, known: Known | None) -> str | None:
-    """Say why a directory may hold the only copy of something; None when it is proven that it does not."""
+    """Say why a directory may have the only copy of something; None when it is proven that it does not."""
     if known is None:
-        return "the ledger knows no such attempt"
+        return "its attempt is not in the ledger"
     if not is_terminal(known.attempt.state) or any(run.is_open for run in known.runs):
-        return "its attempt is not over"
+        return "its attempt has not ended"
     if any(run.id in facts.processes for run in known.runs):
         return "processes of its runs are alive"
     snapshot = known.find_success("snapshot")
     if snapshot is None or snapshot.repo is None or snapshot.started_at is None:
-        return "no snapshot of its work ended well, or only its outputs were kept"
+        return "no snapshot of its work succeeded, or only its outputs were saved"
     if snapshot.reason:
         return f"its snapshot said: {snapshot.reason}"
     mirror = Mirror(facts.places.mirror(snapshot.repo))
@@ -72,12 +69,12 @@ def _doubt_kept(facts: Facts, path: Path, known: Known | None) -> str | None:
     if mirror.find_commit(ref) is None:
         return f"{ref} is not in the mirror"
     if _is_gate(facts, path):
-        return None  # a tree of the mirror laid out; nobody works in it
+        return None  # a checkout of a tree in the mirror; nothing is made there
     try:
         # Its start, not its end: what was written in between may be in it or not.
         newer = _find_newer(path, to_seconds(snapshot.started_at))
     except OSError as error:
-        return f"{error.filename} cannot be looked at"
+        return f"{error.filename} cannot be read"
     return None if newer is None else f"{newer} was written after its snapshot began"
 
 
@@ -86,12 +83,12 @@ def _is_gate(facts: Facts, path: Path) -> bool:
 
 
 def _find_newer(directory: Path, seconds: float) -> str | None:
-    """Find a file that was changed, made or put there later; a directory changes also when something is taken away."""
+    """Find a file that was changed, made or put there later; directories do not count, a removal changes them too."""
     for parent, directories, names in os.walk(directory, onerror=_raise):
         links = [name for name in directories if Path(parent, name).is_symlink()]
         ours = _OURS if parent == str(directory) else ()
         for name in (name for name in names + links if name not in ours):
-            # The change time, which nobody can set: a copy that was put back has a modification time of old.
+            # The change time, which cannot be set: a restored copy keeps its old modification time.
             if os.lstat(f"{parent}/{name}").st_ctime > seconds:
                 return f"{parent}/{name}"
     return None
@@ -113,7 +110,7 @@ def _check_missing(facts: Facts) -> Iterator[Finding]:
 def _judge_missing(attempt: AttemptRow, path: Path, *, is_kept: bool) -> Finding:
     what = f"{path} is gone, and attempt {attempt.number} at {attempt.task} needs it"
     if is_kept:
-        kept = f"{what} no more: its work is kept in the mirror."
-        return Finding(Check.SANDBOXES, Level.WARN, kept, "The next keeper takes note of it. Type: hive up")
-    advice = f"Put it back if you can. Otherwise its work is lost; type: hive task why {attempt.task}"
-    return Finding(Check.SANDBOXES, Level.FAIL, f"{what}: what was made in it was not kept.", advice)
+        saved = f"{what} no longer: its work is saved in the mirror."
+        return warn(Check.SANDBOXES, saved, "The next keeper records that. Type: hive up")
+    advice = f"Restore it if you can. Otherwise its work is lost; type: hive task why {attempt.task}"
+    return fail(Check.SANDBOXES, f"{what}: its work was not saved.", advice)

@@ -73,6 +73,6 @@ def decide_lease(
         return Leave(f"{lease.holder} has just taken over")
     silent_s = monotonic_s - heartbeat.monotonic_ms / 1000
     if silent_s < abandoned_after_s:
-        return Leave(f"{lease.holder} is active: its last sign of life is {silent_s:.0f} s old")
+        return Leave(f"{lease.holder} is active: its last heartbeat is {silent_s:.0f} s old")
     why = f"{lease.holder} was ABANDONED: silent for {silent_s:.0f} s"
     return KillFirst(lease.pid, lease.start_ticks, why)

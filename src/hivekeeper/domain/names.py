@@ -2,12 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # A first character that is a letter or digit rules out options (`-x`), hidden files and `..`.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_SHOWN = 60
+MAX_NAMED = 5
 _REF_RULE = "without '..' and not ending in '.' or '.lock'"
 NAME_RULE = f"lower-case letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, {_REF_RULE}"
 TASK_ID_RULE = f"letters, digits, '.', '_' and '-', at most 64, beginning with a letter or digit, {_REF_RULE}"
@@ -36,6 +37,17 @@ def task_key(convoy: str, task_id: str) -> str:
 def find_nearest(word: str, options: Iterable[str]) -> str | None:
     """Find the option a person probably meant."""
     return next(iter(difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)), None)
+
+
+def advise(word: str, options: Iterable[str], otherwise: str) -> str:
+    """Ask for the option that was probably meant; give other advice where there is none."""
+    hint = find_nearest(word, options)
+    return f"Did you mean '{hint}'?" if hint else otherwise
+
+
+def name_some(names: Sequence[str]) -> str:
+    """List the first of many names."""
+    return ", ".join(names[:MAX_NAMED]) + (" …" if len(names) > MAX_NAMED else "")
 
 
 def show(value: object) -> str:

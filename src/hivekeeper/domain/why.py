@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from hivekeeper.domain.hive_rows import HoldRow
+from hivekeeper.domain.holds import describe_hold, find_command
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState, TaskState
 
@@ -34,12 +35,12 @@ def explain(facts: Facts) -> str:
         case TaskState.CANCELLED:
             return f"{task.id} will not run: {task.reason}."
         case TaskState.CANCELLING:
-            return f"{task.id} is being cancelled: what it runs is being ended first."
+            return f"{task.id} is being cancelled: its run is stopped first."
         case TaskState.FAILED:
             times = f"{task.attempts} of {task.attempts_allowed} attempts"
-            return f"{task.id} failed in {times}; the last time {task.reason}. To try again: hive task retry {task.key}"
+            return f"{task.id} failed in {times}; the last time {task.reason}. To retry: hive task retry {task.key}"
         case TaskState.UNKNOWN:
-            twice = "and running it twice might do harm. If it may run again"
+            twice = "and running it twice could do harm. If it may run again"
             return f"{task.id} may have run ({task.reason}), {twice}: hive task retry {task.key}"
         case TaskState.PENDING:
             return _explain_pending(facts)
@@ -68,21 +69,25 @@ def _explain_pending(facts: Facts) -> str:
     if not facts.keeper_is_alive:
         return f"{task.id} is ready, and the keeper is not running. Type: hive up{failed}"
     if facts.repo is not None and facts.repo.state is RepoState.FETCHING:
-        away = f" It cannot be read: {facts.repo.fetch_problem}. It is tried again." if facts.repo.fetch_problem else ""
+        away = f" It cannot be read: {facts.repo.fetch_problem}. It is retried." if facts.repo.fetch_problem else ""
         return f"{task.id} waits until repository {facts.repo.name} is fetched.{away}{failed}"
     if facts.hold is not None:
-        until = f" until {facts.hold.until}" if facts.hold.until else ", until you say so: hive status"
-        return f"{task.id} is ready and waits ({facts.hold.cause}: {facts.hold.why}){until}.{failed}"
-    waits = "is about to be brought in" if task.branch else "is ready and waits for a free worker"
+        return f"{task.id} is ready and waits: {_say_hold(facts.hold)}{failed}"
+    waits = "is about to be fetched" if task.branch else "is ready and waits for a free worker"
     return f"{task.id} {waits}.{failed}"
+
+
+def _say_hold(hold: HoldRow) -> str:
+    said = describe_hold(hold.scope, hold.name, hold.cause, hold.until, hold.why).rstrip(".")
+    return f"{said}." if hold.until else f"{said}. Type: {find_command(hold)}"
 
 
 def _explain_queue(entry: MergeRow, repo: RepoRow | None) -> str | None:
     """Say why an entry does not move at all; None when it does."""
     if entry.held:
-        return f"may not land unless you say so: {entry.held}. Type: hive queue approve {entry.task}"
+        return f"waits for your approval: {entry.held}. Type: hive queue approve {entry.task}"
     if repo is not None and repo.stopped:
-        return f"the merge queue of {repo.name} stands still: {repo.stopped}. Type: hive queue resume {repo.name}"
+        return f"the merge queue of {repo.name} is stopped: {repo.stopped}. Type: hive queue resume {repo.name}"
     if repo is not None and repo.paused:
         return f"the merge queue of {repo.name} is paused. Type: hive queue resume {repo.name}"
     return None
@@ -96,7 +101,7 @@ def _explain_in_progress(facts: Facts) -> str:
             return f"{task.id} is finished by its worker, and {stands_still}{nobody}"
         match facts.merge.state:
             case MergeState.QUEUED if facts.merge.failures:
-                return f"{task.id} failed its gate once ({facts.merge.reason}) and is tried alone once more.{nobody}"
+                return f"{task.id} failed its gate once ({facts.merge.reason}) and is verified alone once more.{nobody}"
             case MergeState.QUEUED:
                 behind = f" behind {facts.ahead_in_queue} other(s)" if facts.ahead_in_queue else ""
                 return f"{task.id} is finished by its worker and waits in the merge queue{behind}.{nobody}"
@@ -105,14 +110,14 @@ def _explain_in_progress(facts: Facts) -> str:
             case _:
                 return f"{task.id} passed its gate and is landing.{nobody}"
     if attempt is not None and attempt.state is AttemptState.PARKED:
-        waits = f"until {facts.hold.until}" if facts.hold and facts.hold.until else "until you say so: hive status"
-        until = waits if facts.hold else "and is about to go on"
-        return f"{task.id} is parked, its sandbox as it is, {until} ({attempt.reason}).{nobody}"
+        if facts.hold is None:
+            return f"{task.id} is parked ({attempt.reason}) and about to continue.{nobody}"
+        return f"{task.id} is parked, and its sandbox is kept: {_say_hold(facts.hold)}{nobody}"
     worker = f"worker {attempt.worker}, attempt {attempt.number}" if attempt else "a worker"
     doing = {
         "sandbox": "its sandbox is being made",
         "agent": "it is being worked on",
-        "snapshot": "what it made is being kept",
+        "snapshot": "its work is being saved",
     }
     current = next((run for run in reversed(facts.runs) if run.is_open), None)
     if current is not None:

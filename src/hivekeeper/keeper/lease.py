@@ -79,7 +79,7 @@ def _acquire(ledger: Ledger, lock: int, clock: Clock, abandoned_after_s: float) 
     match verdict:
         case Take():
             ended = lease is None or lease.released_at is not None
-            return "" if ended else f"{lease.holder if lease else ''} died without giving the lease back"
+            return "" if ended else f"{lease.holder if lease else ''} died without releasing the lease"
         case Leave(why):
             advice = "Nothing was touched. Type: hive status"
             raise AnotherKeeperError(f"Another keeper is active: {why}.", advice=advice)

@@ -146,6 +146,11 @@ def list_runs_of(connection: Connection, owner: Owner) -> list[RunRow]:
     return list_rows(connection, RunRow, "intended_seq, id", owner_kind=owner.kind, owner=owner.name, round=owner.round)
 
 
+def list_edges(connection: Connection, convoy: str) -> list[TaskAfterRow]:
+    """List which tasks of a convoy come after which."""
+    return _all(connection, "list_edges", TaskAfterRow, {"first": f"{convoy}/", "beyond": f"{convoy}0"})
+
+
 def list_runs_of_tree(connection: Connection, repo: str, tree: str) -> list[RunRow]:
     """List the runs that verified a tree, by whichever gate, oldest first."""
     name = name_tree(repo, tree)
@@ -218,6 +223,11 @@ def list_runs_of_open_attempts(connection: Connection, state: AttemptState) -> d
 def list_runs_of_attempt(connection: Connection, task: str, attempt: int) -> list[RunRow]:
     """List one attempt's runs, oldest first."""
     return list_rows(connection, RunRow, "intended_seq, id", task=task, attempt=attempt)
+
+
+def list_failed_backups(connection: Connection, tries: int) -> list[RunRow]:
+    """List the last tries to push what an attempt made to a second repository, where all of them failed."""
+    return _all(connection, "list_failed_backups", RunRow, {"tries": tries})
 
 
 def find_run(connection: Connection, run: str) -> RunRow | None:
@@ -357,11 +367,6 @@ def _pairs(connection: Connection, name: str, parameters: Parameters) -> list[tu
 
 def _all(connection: Connection, name: str, into: Callable[..., R], parameters: Parameters = ()) -> list[R]:
     return [_build(into, row) for row in connection.rows(_sql(name), parameters)]
-
-
-def _one(connection: Connection, name: str, into: Callable[..., R], parameters: Parameters = ()) -> R | None:
-    rows = connection.rows(_sql(name), parameters)
-    return _build(into, rows[0]) if rows else None
 
 
 def _build(into: Callable[..., R], row: Sequence[Any]) -> R:

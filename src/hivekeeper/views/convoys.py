@@ -1,29 +1,28 @@
 """Convoys: the dispatch ledger in its published schema, the card, and the list."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hivekeeper.clock import to_seconds, to_text
-from hivekeeper.domain.names import find_nearest
+from hivekeeper.domain.names import advise
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RepoRow, TaskRow
 from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
 from hivekeeper.domain.workers import count_startable, estimate_left_s
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
+from hivekeeper.views.rows import pick
 
 
 def get_convoy(connection: Connection, name: str | None) -> ConvoyRow:
-    """Get the convoy a person means; without a name the only one there is, or the only one under way."""
+    """Get a convoy by name; without one the only convoy, or the only ACTIVE one."""
     if name is None:
         return _get_only(queries.list_convoys(connection))
     found = queries.find_convoy(connection, name)
     if found is None:
         names = [convoy.name for convoy in queries.list_convoys(connection, archived=True)]
-        hint = find_nearest(name, names)
-        advice = f"Did you mean '{hint}'?" if hint else "Type: hive convoy ls"
-        raise InputError(f"There is no convoy '{name}'.", advice=advice)
+        raise InputError(f"There is no convoy '{name}'.", advice=advise(name, names, "Type: hive convoy ls"))
     return found
 
 
@@ -33,7 +32,7 @@ def _get_only(convoys: Sequence[ConvoyRow]) -> ConvoyRow:
         if len(found) == 1:
             return found[0]
     if not convoys:
-        raise InputError("There is no convoy.", advice="One comes with a plan: hive run PLAN.yaml")
+        raise InputError("There is no convoy.", advice="Submit a plan: hive run PLAN.yaml")
     names = ", ".join(convoy.name for convoy in convoys)
     raise InputError(f"There are {len(convoys)} convoys.", advice=f"Name one: {names}")
 
@@ -42,21 +41,15 @@ def show_ledger(connection: Connection, convoy: ConvoyRow) -> dict[str, Any]:
     """Show a convoy as a dispatch ledger: what was dispatched, when, and what state it is in."""
     beat = queries.find_heartbeat(connection)
     tasks = queries.list_tasks_of_convoy(connection, convoy.name)
-    workers = {attempt.task: attempt.worker for attempt in list_attempts(connection, tasks)}
+    workers = {attempt.task: attempt.worker for attempt in _list_attempts(connection, convoy)}
     complete = all(task.state is TaskState.COMPLETE for task in tasks)
     return {
-        "pipeline_id": convoy.pipeline,
-        "convoy": convoy.name,
-        "state": convoy.state.value,
+        **pick(convoy, "state", pipeline_id="pipeline", convoy="name"),
         "coordinator_started": convoy.submitted_at,
         "last_coordinator_heartbeat": beat.at if beat else None,
         "tasks": [
             {
-                "task_id": task.id,
-                "status": task.state.value,
-                "dispatched_at": task.dispatched_at,
-                "completed_at": task.completed_at,
-                "output_path": task.output_path,
+                **pick(task, "dispatched_at", "completed_at", "output_path", task_id="id", status="state"),
                 "attempt": task.attempts,
                 "worker": workers.get(task.key),
                 "commit": task.commit_id,
@@ -70,28 +63,23 @@ def show_ledger(connection: Connection, convoy: ConvoyRow) -> dict[str, Any]:
 
 
 def list_convoys(connection: Connection, *, archived: bool) -> list[dict[str, Any]]:
-    """List convoys with how far they are."""
+    """List convoys and their progress."""
     return [summarise(connection, convoy) for convoy in queries.list_convoys(connection, archived=archived)]
 
 
 def summarise(connection: Connection, convoy: ConvoyRow) -> dict[str, Any]:
-    """Show how far a convoy is."""
+    """Show a convoy's progress."""
     counts = queries.count_tasks_by_state(connection, convoy.name)
     return {
-        "convoy": convoy.name,
-        "pipeline_id": convoy.pipeline,
-        "state": convoy.state.value,
+        **pick(convoy, "state", "submitted_at", "ended_at", "workers", convoy="name", pipeline_id="pipeline"),
         "tasks": sum(counts.values()),
         "complete": counts.get(TaskState.COMPLETE, 0),
-        "counts": {state.value: count for state, count in counts.items()},
-        "submitted_at": convoy.submitted_at,
-        "ended_at": convoy.ended_at,
-        "workers": convoy.workers,
+        "counts": counts,
     }
 
 
 def list_unpublished(connection: Connection, convoy: str) -> list[RepoRow]:
-    """List the repositories of a convoy's tasks that have not taken everything that landed."""
+    """List the repositories of a convoy's tasks that lack something that landed."""
     used = {task.repo for task in queries.list_tasks_of_convoy(connection, convoy)}
     return [repo for repo in queries.list_repos(connection) if repo.name in used and repo.awaits_publishing]
 
@@ -99,12 +87,12 @@ def list_unpublished(connection: Connection, convoy: str) -> list[RepoRow]:
 def show_convoy(
     connection: Connection, convoy: ConvoyRow, *, now: str | None = None, keeper_is_alive: bool = True
 ) -> dict[str, Any]:
-    """Show a convoy's card: how far it is, where, in which batches, what failed, what waits; and its end, by `now`."""
+    """Show a convoy's card: progress, repositories, swarms, failures, what waits, and by `now` its expected end."""
     tasks = queries.list_tasks_of_convoy(connection, convoy.name)
-    attempts = list_attempts(connection, tasks)
-    failures = Counter(attempt.task for attempt in attempts if _is_failure(attempt))
-    waits_for = list_waits(connection, tasks)
-    expected_end = estimate_end(tasks, waits_for, now=now) if now is not None and keeper_is_alive else None
+    attempts = _list_attempts(connection, convoy)
+    failures = Counter(attempt.task for attempt in attempts if attempt.state in _FAILED)
+    waits = list_waits(connection, convoy.name, tasks)
+    expected_end = estimate_end(tasks, waits, now=now) if now is not None and keeper_is_alive else None
     until = convoy.ended_at or now
     return {
         **summarise(connection, convoy),
@@ -120,15 +108,9 @@ def show_convoy(
         "failed_attempts": failures.total(),
         "task_list": [
             {
-                "task": task.id,
-                "title": task.title,
-                "state": task.state.value,
-                "repo": task.repo,
-                "attempts": task.attempts,
-                "attempts_allowed": task.attempts_allowed,
+                **pick(task, "title", "state", "repo", "attempts", "attempts_allowed", task="id", commit="commit_id"),
                 "failed_attempts": failures[task.key],
-                "waits_for": [{"task": other.id, "state": other.state.value} for other in waits_for.get(task.key, ())],
-                "commit": task.commit_id,
+                "waits_for": [pick(other, "state", task="id") for other in waits.get(task.key, ())],
                 "reason": task.reason or None,
             }
             for task in tasks
@@ -136,67 +118,45 @@ def show_convoy(
     }
 
 
-def list_attempts(connection: Connection, tasks: Sequence[TaskRow]) -> list[AttemptRow]:
-    """List every try at these tasks."""
-    tried = (task for task in tasks if task.attempts)
-    return [attempt for task in tried for attempt in queries.list_attempts_of_task(connection, task.key)]
+def _list_attempts(connection: Connection, convoy: ConvoyRow) -> list[AttemptRow]:
+    return queries.list_rows(connection, AttemptRow, "task, number", convoy=convoy.name)
 
 
-def list_waits(connection: Connection, tasks: Sequence[TaskRow]) -> dict[str, list[TaskRow]]:
-    """List, for each task that waits for its turn, the tasks that must be complete first and are not."""
-    pending = (task.key for task in tasks if task.state is TaskState.PENDING)
-    return {key: queries.list_unfinished_predecessors(connection, key) for key in pending}
+def list_waits(connection: Connection, convoy: str, tasks: Iterable[TaskRow]) -> dict[str, list[TaskRow]]:
+    """List, for each task of a convoy that is PENDING, the tasks that must be complete first and are not."""
+    known = {task.key: task for task in tasks}
+    waits: dict[str, list[TaskRow]] = {task.key: [] for task in known.values() if task.state is TaskState.PENDING}
+    for edge in queries.list_edges(connection, convoy):
+        if edge.task in waits and (other := known[edge.after]).state is not TaskState.COMPLETE:
+            waits[edge.task].append(other)
+    return waits
 
 
-def estimate_end(tasks: Sequence[TaskRow], waits_for: Mapping[str, Sequence[TaskRow]], *, now: str) -> str | None:
-    """Estimate when these tasks will be done if each takes as long as those that are; None when nobody can tell."""
-    finished_s = [
-        to_seconds(task.completed_at) - to_seconds(task.dispatched_at)
-        for task in tasks
-        if task.completed_at and task.dispatched_at
-    ]
-    at_work_s = [
-        to_seconds(now) - to_seconds(task.dispatched_at)
-        for task in tasks
-        if task.state is TaskState.IN_PROGRESS and task.dispatched_at
-    ]
-    left_s = estimate_left_s(finished_s, at_work_s, count_startable(waits_for))
+def estimate_end(tasks: Sequence[TaskRow], waits: Mapping[str, Sequence[TaskRow]], *, now: str) -> str | None:
+    """Estimate when these tasks will be done if each takes as long as those that are; None if too few are."""
+    began = [(task, to_seconds(task.dispatched_at)) for task in tasks if task.dispatched_at]
+    finished_s = [to_seconds(task.completed_at) - began_s for task, began_s in began if task.completed_at]
+    at_work_s = [to_seconds(now) - began_s for task, began_s in began if task.state is TaskState.IN_PROGRESS]
+    left_s = estimate_left_s(finished_s, at_work_s, count_startable(waits))
     return None if left_s is None else to_text(to_seconds(now) + left_s)
 
 
 def _show_repos(tasks: Sequence[TaskRow]) -> list[dict[str, Any]]:
-    return [
-        {
-            "repo": repo,
-            "tasks": sum(task.repo == repo for task in tasks),
-            "complete": sum(task.repo == repo and task.state is TaskState.COMPLETE for task in tasks),
-        }
-        for repo in dict.fromkeys(task.repo for task in tasks)
-    ]
+    totals = Counter(task.repo for task in tasks)
+    complete = Counter(task.repo for task in tasks if task.state is TaskState.COMPLETE)
+    return [{"repo": repo, "tasks": number, "complete": complete[repo]} for repo, number in totals.items()]
 
 
 def _show_swarm(tally: queries.SwarmTally, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
+    failed = sorted((each for each in attempts if each.state in _FAILED), key=lambda attempt: attempt.worker)
     return {
-        "swarm": tally.swarm.number,
-        "state": tally.swarm.state.value,
-        "first_worker": tally.first_worker,
-        "last_worker": tally.last_worker,
-        "attempts": tally.attempts,
-        "complete": tally.succeeded,
-        "working": tally.working,
+        **pick(tally.swarm, "state", swarm="number"),
+        **pick(tally, "first_worker", "last_worker", "attempts", "working", complete="succeeded"),
         "failed": [
-            {
-                "task": attempt.task.partition("/")[2],
-                "worker": attempt.worker,
-                "attempt": attempt.number,
-                "state": attempt.state.value,
-                "reason": attempt.reason,
-            }
-            for attempt in sorted(attempts, key=lambda attempt: attempt.worker)
-            if _is_failure(attempt)
+            {"task": each.task.partition("/")[2], **pick(each, "worker", "state", "reason", attempt="number")}
+            for each in failed
         ],
     }
 
 
-def _is_failure(attempt: AttemptRow) -> bool:
-    return attempt.state in (AttemptState.FAILED, AttemptState.UNKNOWN)
+_FAILED = (AttemptState.FAILED, AttemptState.UNKNOWN)

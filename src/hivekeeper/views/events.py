@@ -1,10 +1,12 @@
-"""The log, a line an event."""
+"""Events as data, and as one line each."""
 
 import json
 from typing import Any
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.events import Event
+from hivekeeper.domain.holds import describe_hold
+from hivekeeper.views.rows import pick
 
 _LONGEST_WHY = 120
 # Events a person watching a run wants to see; the rest is in `hive log`.
@@ -16,19 +18,11 @@ NOTABLE: frozenset[type[e.Body]] = frozenset(
 
 
 def show_event(event: Event) -> dict[str, Any]:
-    """Show an event as it is kept."""
-    body = event.body
+    """Show an event as it is recorded."""
     return {
-        "seq": event.seq,
-        "kind": body.kind,
-        "subject": body.subject,
-        "occurred_at": event.occurred_at,
-        "recorded_at": event.recorded_at,
-        "who": event.who,
-        "why": event.why,
-        "epoch": event.epoch,
-        "data": json.loads(e.encode_body(body)),
-        "hash": event.hash,
+        **pick(event.body, "kind", "subject"),
+        **pick(event, "seq", "occurred_at", "recorded_at", "who", "why", "epoch", "hash"),
+        "data": json.loads(e.encode_body(event.body)),
     }
 
 
@@ -41,24 +35,24 @@ def say_event(event: Event) -> str:
         case e.TaskCompleted():
             text = f"{body.task} ✓" + (f" landed as {body.commit[:10]}" if body.commit else "")
         case e.AttemptFailed():
-            text = f"{body.task} ✗ {event.why}" + ("; no attempt is left" if body.final else "; it will be tried again")
+            text = f"{body.task} ✗ {event.why}" + ("; no attempt is left" if body.final else "; it will be retried")
         case e.AttemptResumed():
-            text = f"{body.task} goes on"
+            text = f"{body.task} continues"
         case e.HoldPlaced():
-            until = f"waits until {body.until}" if body.until else "waits for you: hive status"
-            text = f"{body.scope} {body.name} {until} ({body.cause}: {_shorten(event.why)})"
+            said = describe_hold(body.scope, body.name, body.cause, body.until, _shorten(event.why))
+            text = said if body.until else f"{said}; type: hive status"
         case e.HoldLifted():
-            text = f"{body.scope} {body.name} goes on" + (f": {event.why}" if event.why else "")
+            text = f"{body.scope} {body.name} continues" + (f": {event.why}" if event.why else "")
         case e.MergeHeld():
             text = f"{body.task} waits for you: {event.why}; type: hive queue approve {body.task}"
         case e.RepoStopped():
-            text = f"the queue of {body.repo} stands still: {event.why}"
+            text = f"the merge queue of {body.repo} is stopped: {event.why}"
         case e.RepoRecovered():
-            text = f"the queue of {body.repo} goes on"
+            text = f"the merge queue of {body.repo} continues"
         case e.ConvoyCompleted():
             text = f"convoy {body.convoy} is complete"
         case e.ConvoyFailed():
-            text = f"convoy {body.convoy} has ended with tasks that need a person"
+            text = f"convoy {body.convoy} has ended with tasks that need you"
         case _:
             noun, _, verb = body.kind.partition(".")
             text = f"{noun} {body.subject} {verb.replace('_', ' ')}" + (f": {event.why}" if event.why else "")

@@ -1,4 +1,4 @@
-"""The merge queue: who lands when, what holds it up, one entry's story, and what settling conflicts has cost."""
+"""The merge queue: its order and state, one entry's history, and how conflicts were resolved."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
@@ -9,35 +9,35 @@ from typing import Any
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.merge import ANEW, REWORK, REWORK_REQUEST, find_regeneration
-from hivekeeper.domain.names import find_nearest
+from hivekeeper.domain.names import advise
 from hivekeeper.domain.rows import MergeRow, MessageRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
+from hivekeeper.views.rows import pick
 
 TIERS = ("clean", "rules", "regenerated", "ai", ANEW, REWORK)
 
 
 def get_repos(connection: Connection, name: str | None) -> list[RepoRow]:
-    """Get the repository a person means, or all of them."""
+    """Get a repository by name, or all of them."""
     repos = queries.list_repos(connection)
     found = [repo for repo in repos if name in (None, repo.name)]
     if not found:
         names = [repo.name for repo in repos]
-        there = f"It has {', '.join(names)}." if names else "One comes with a plan: hive convoy submit PLAN.yaml"
-        hint = find_nearest(name or "", names)
+        there = f"It has {', '.join(names)}." if names else "Add one with a plan: hive convoy submit PLAN.yaml"
         what = f"This hive has no repository '{name}'." if name else "This hive has no repository yet."
-        raise InputError(what, advice=f"Did you mean '{hint}'?" if hint else there)
+        raise InputError(what, advice=advise(name or "", names, there))
     return found
 
 
 def show_queue(connection: Connection, repos: Collection[RepoRow], *, ended: bool = False) -> dict[str, Any]:
-    """Show how queues stand, what is in them (with `ended`: or ever was), and how conflicts were settled."""
+    """Show queues and their entries, with `ended` those of the past too, and how conflicts were resolved."""
     names = {repo.name for repo in repos}
-    convoys = queries.list_convoys(connection, archived=ended)
-    tasks = (task for convoy in convoys for task in queries.list_tasks_of_convoy(connection, convoy.name))
-    entries = [entry for task in tasks if task.repo in names for entry in _list_entries(connection, task)]
+    convoys = {convoy.name for convoy in queries.list_convoys(connection, archived=ended)}
+    every = queries.list_rows(connection, MergeRow, "position")
+    entries = [entry for entry in every if entry.repo in names and entry.task.partition("/")[0] in convoys]
     rows = [row for row in list_queue(connection) if row["repo"] in names]
     over = sorted((entry for entry in entries if entry.ended_at and ended), key=lambda entry: str(entry.ended_at))
     return {
@@ -54,7 +54,7 @@ def _show_repo(repo: RepoRow) -> dict[str, Any]:
 
 
 def list_queue(connection: Connection) -> list[dict[str, Any]]:
-    """List what is in the queues in the order it lands, a repository after the other, then branches on their way."""
+    """List the entries in landing order, one repository after the other, then branches that are still to be fetched."""
     entries = queries.list_open_merges(connection)
     entries.sort(key=lambda entry: (entry.repo, entry.state is not MergeState.LANDING))
     tips = {str(repo.integration): "what has landed" for repo in queries.list_repos(connection)}
@@ -69,46 +69,41 @@ def list_queue(connection: Connection) -> list[dict[str, Any]]:
 
 
 def _show_entry(entry: MergeRow, position: int | None = None, tips: Mapping[str, str] | None = None) -> dict[str, Any]:
-    shown = {**asdict(entry), "state": entry.state.value, "position": position, "doing": _say_state(entry, tips or {})}
+    shown = {**asdict(entry), "position": position, "doing": _say_state(entry, tips or {})}
     return {"commit": shown.pop("commit_id"), "since": entry.ended_at or entry.queued_at, **shown}
 
 
 def _show_coming(task: TaskRow) -> dict[str, Any]:
-    shown = {"task": task.key, "attempt": task.attempts, "repo": task.repo, "state": task.state.value, "position": None}
-    shown |= {"doing": f"{task.branch} is to be brought in", "tier": None, "priority": task.priority}
-    return {**shown, "commit": task.get_details().get("commit"), "since": task.added_at}
+    shown = pick(task, "repo", "state", "priority", task="key", attempt="attempts", since="added_at")
+    coming = {"position": None, "doing": f"{task.branch} is to be fetched", "tier": None}
+    return {**shown, **coming, "commit": task.get_details().get("commit")}
 
 
 def _say_state(entry: MergeRow, tips: Mapping[str, str]) -> str:
-    """Say what becomes of an entry; `tips` says what commits are that one may be made on."""
+    """Say what an entry does; `tips` names the commits that one may be built on."""
     match entry.state:
         case MergeState.LANDED:
             return f"landed as {str(entry.candidate)[:10]}"
         case MergeState.REJECTED:
-            return f"refused: {entry.reason}"
+            return f"rejected: {entry.reason}"
         case MergeState.WITHDRAWN:
             return f"withdrawn: {entry.reason}"
         case MergeState.LANDING:
             return "has passed and is landing"
         case _ if entry.held:
-            return f"held: {entry.held}"
+            return f"waiting for approval: {entry.held}"
         case _ if entry.failures:
-            return "suspected: it failed once, and is tried alone"
+            return "failed once; verifying it alone"
         case MergeState.VERIFYING:
             return f"verifying on top of {tips.get(str(entry.base), str(entry.base)[:10])}"
         case MergeState.QUEUED:
             return f"waiting: {entry.reason}" if entry.reason and not entry.flakes else "waiting"
 
 
-def _list_entries(connection: Connection, task: TaskRow) -> list[MergeRow]:
-    found = (queries.find_merge(connection, task.key, number) for number in range(1, task.attempts + 1))
-    return [entry for entry in found if entry is not None]
-
-
 def _count_tiers(
     connection: Connection, repos: Mapping[str, RepoRow], entries: Collection[MergeRow]
 ) -> list[dict[str, Any]]:
-    """Count how often each way to settle a conflict was taken, how often that landed, and the time of its runs."""
+    """Count how often each way to resolve a conflict was used, how often that landed, and the time of its runs."""
     landed = {(entry.task, entry.attempt) for entry in entries if entry.state is MergeState.LANDED}
     tallies: dict[str, dict[str, Any]] = {tier: {"used": 0, "landed": 0, "seconds": 0.0} for tier in TIERS}
     for entry in entries:
@@ -140,14 +135,14 @@ def _list_uses(connection: Connection, repo: RepoRow, entry: MergeRow) -> Iterat
 
 
 def _list_requests(connection: Connection, entry: MergeRow) -> list[MessageRow]:
-    """List what the hive asked of whoever goes on with what it refused."""
+    """List the rework requests after an entry was rejected."""
     messages = queries.list_messages(connection, entry.task, entry.attempt)
     return [message for message in messages if message.kind == REWORK_REQUEST]
 
 
 def show_entry(connection: Connection, task: TaskRow) -> dict[str, Any]:
-    """Show a task's last entry in the queue, how it was verified, and what was refused before and why."""
-    entries = _list_entries(connection, task)
+    """Show a task's last entry in the queue, how it was verified, and earlier rejections."""
+    entries = queries.list_rows(connection, MergeRow, "attempt", task=task.key)
     if not entries:
         raise InputError(f"Nothing of {task.key} is in the queue yet.", advice=f"Type: hive task why {task.key}")
     last = entries[-1]
@@ -166,5 +161,5 @@ def show_entry(connection: Connection, task: TaskRow) -> dict[str, Any]:
 
 
 def say_look(repo: RepoRow, commit: str, mirror: str) -> str:
-    """Say how a person can see what a commit would change."""
+    """Make the command that shows what a commit would change."""
     return join(("git", f"--git-dir={mirror}", "diff", f"{repo.branch}...{commit}"))

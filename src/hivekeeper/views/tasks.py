@@ -1,24 +1,26 @@
-"""One task and its story."""
+"""Tasks: the list, one with its attempts, and why one is not done."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hivekeeper.domain.admission import Held, may_start, need_of_task
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.hive_rows import HoldRow
-from hivekeeper.domain.names import find_nearest, task_key
-from hivekeeper.domain.rows import TaskRow
-from hivekeeper.domain.states import AttemptState, TaskState
+from hivekeeper.domain.names import advise, task_key
+from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
+from hivekeeper.domain.states import OPEN_TASKS, AttemptState, TaskState
 from hivekeeper.domain.why import Facts, explain
 from hivekeeper.errors import InputError
 from hivekeeper.runs.local import Outputs
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.views.convoys import get_convoy
+from hivekeeper.views.convoys import get_convoy, list_waits
 from hivekeeper.views.failures import show_failure
+from hivekeeper.views.rows import pick
 
 
 def get_task(connection: Connection, name: str) -> TaskRow:
-    """Get the task a person means by CONVOY/ID or by ID alone."""
+    """Get a task by CONVOY/ID or by ID alone."""
     convoy, slash, task_id = name.rpartition("/")
     if slash:
         found = queries.find_task(connection, task_key(convoy, task_id))
@@ -31,26 +33,17 @@ def get_task(connection: Connection, name: str) -> TaskRow:
         known = ", ".join(task.key for task in matches)
         raise InputError(f"There are {len(matches)} tasks called '{name}'.", advice=f"Name one: {known}")
     keys = [t.key for c in queries.list_convoys(connection) for t in queries.list_tasks_of_convoy(connection, c.name)]
-    hint = find_nearest(name, [key if slash else key.partition("/")[2] for key in keys])
-    advice = f"Did you mean '{hint}'?" if hint else "Type: hive convoy ls"
-    raise InputError(f"There is no task '{name}'.", advice=advice)
+    names = [key if slash else key.partition("/")[2] for key in keys]
+    raise InputError(f"There is no task '{name}'.", advice=advise(name, names, "Type: hive convoy ls"))
 
 
 def list_tasks(connection: Connection, convoy: str | None, state: TaskState | None) -> list[dict[str, Any]]:
-    """List tasks of one convoy, or of all that are in sight."""
+    """List the tasks of one convoy, or of all that are not archived."""
     names = [get_convoy(connection, convoy).name] if convoy else [c.name for c in queries.list_convoys(connection)]
     found = (task for name in names for task in queries.list_tasks_of_convoy(connection, name))
+    fields = ("state", "attempts", "attempts_allowed", "repo", "title")
     return [
-        {
-            "task": task.key,
-            "state": task.state.value,
-            "attempts": task.attempts,
-            "attempts_allowed": task.attempts_allowed,
-            "repo": task.repo,
-            "title": task.title,
-            "commit": task.commit_id,
-            "why": task.reason or None,
-        }
+        {**pick(task, *fields, task="key", commit="commit_id"), "why": task.reason or None}
         for task in found
         if state in (None, task.state)
     ]
@@ -75,91 +68,70 @@ def show_why(connection: Connection, task: TaskRow, *, keeper_is_alive: bool, no
         ahead_in_queue=ahead,
         repo=queries.find_repo(connection, task.repo) if task.repo else None,
         keeper_is_alive=keeper_is_alive,
-        hold=_find_hold(connection, task, now),
+        hold=_find_hold(task, queries.list_holds(connection), now),
     )
     return explain(facts)
 
 
 def waits_for_person(connection: Connection, convoy: str, *, now: str) -> bool:
     """Tell whether nothing of a convoy can go on until a person does something."""
-    ended = (TaskState.COMPLETE, TaskState.FAILED, TaskState.UNKNOWN, TaskState.CANCELLED)
-    tasks = [task for task in queries.list_tasks_of_convoy(connection, convoy) if task.state not in ended]
+    every = queries.list_tasks_of_convoy(connection, convoy)
+    tasks = [task for task in every if task.state in OPEN_TASKS]
     entries = {entry.task: entry for entry in queries.list_open_merges(connection)}
     stopped = {repo.name for repo in queries.list_repos(connection) if repo.stopped or repo.paused}
+    holds = queries.list_holds(connection)
 
     def is_stuck(task: TaskRow) -> bool:
         if (entry := entries.get(task.key)) is not None:
             return bool(entry.held) or entry.repo in stopped
-        hold = _find_hold(connection, task, now)
+        hold = _find_hold(task, holds, now)
         return hold is not None and hold.until is None
 
     stuck = {task.key for task in tasks if is_stuck(task)}
-    # Whoever waits for one that is stuck, or ended otherwise than well, is stuck too.
-    pending = {
-        task.key: queries.list_unfinished_predecessors(connection, task.key)
-        for task in tasks
-        if task.state is TaskState.PENDING and task.key not in stuck
-    }
-    while found := {key for key, others in pending.items() if any(o.key in stuck or o.state in ended for o in others)}:
+    # A task that waits for one that is stuck, or that ended otherwise than well, is stuck too.
+    waits = {key: others for key, others in list_waits(connection, convoy, every).items() if key not in stuck}
+    while found := {
+        key
+        for key, others in waits.items()
+        if any(each.key in stuck or each.state not in OPEN_TASKS for each in others)
+    }:
         stuck |= found
-        pending = {key: others for key, others in pending.items() if key not in found}
+        waits = {key: others for key, others in waits.items() if key not in found}
     return bool(tasks) and len(stuck) == len(tasks)
 
 
-def _find_hold(connection: Connection, task: TaskRow, now: str) -> HoldRow | None:
-    """Find what holds a prompt up: what it belongs to, or everybody who may take it."""
-    waiting = task.state in (TaskState.PENDING, TaskState.IN_PROGRESS)
-    holds = queries.list_holds(connection) if task.runners and waiting else []
-    admitted = may_start(need_of_task(task), holds, now) if holds else None
+def _find_hold(task: TaskRow, holds: Sequence[HoldRow], now: str) -> HoldRow | None:
+    """Find what a prompt waits for: a hold on what it belongs to, or on every runner that may take it."""
+    if not holds or not task.runners or task.state not in (TaskState.PENDING, TaskState.IN_PROGRESS):
+        return None
+    admitted = may_start(need_of_task(task), holds, now)
     return admitted.hold if isinstance(admitted, Held) else None
 
 
 def show_task(
     connection: Connection, task: TaskRow, *, keeper_is_alive: bool, now: str = "", outputs: Outputs | None = None
 ) -> dict[str, Any]:
-    """Show a task, every attempt at it and every run of each; `outputs` is what runs have written."""
-    attempts = []
-    for attempt in queries.list_attempts_of_task(connection, task.key):
-        runs = [
-            {
-                "run": run.id,
-                "kind": run.kind,
-                "state": run.state.value,
-                "started_at": run.started_at,
-                "ended_at": run.ended_at,
-                "exit_status": run.exit_status,
-                "ending": None if run.is_open else describe_ending(run),
-            }
-            for run in queries.list_runs_of_attempt(connection, task.key, attempt.number)
-        ]
-        attempts.append(
-            {
-                "attempt": attempt.number,
-                "worker": attempt.worker,
-                "swarm": attempt.swarm,
-                "state": attempt.state.value,
-                "started_at": attempt.started_at,
-                "ended_at": attempt.ended_at,
-                "reason": attempt.reason,
-                "commit": attempt.commit_id,
-                "runs": runs,
-            }
-        )
+    """Show a task, its attempts and their runs; `outputs` is what runs have written."""
+    fields = ("title", "command", "repo", "verify", "state", "priority", "attempts_allowed", "dispatched_at")
     return {
-        "task": task.key,
-        "title": task.title,
-        "command": task.command,
-        "repo": task.repo,
-        "verify": task.verify,
-        "state": task.state.value,
+        **pick(task, *fields, "completed_at", "output_path", task="key", commit="commit_id"),
         "why": show_why(connection, task, keeper_is_alive=keeper_is_alive, now=now),
         "failure": show_failure(connection, task, outputs),
         "after": [key.partition("/")[2] for key in queries.list_predecessors(connection, task.key)],
-        "priority": task.priority,
-        "attempts": attempts,
-        "attempts_allowed": task.attempts_allowed,
-        "dispatched_at": task.dispatched_at,
-        "completed_at": task.completed_at,
-        "commit": task.commit_id,
-        "output_path": task.output_path,
+        "attempts": [
+            _show_attempt(attempt, queries.list_runs_of_attempt(connection, task.key, attempt.number))
+            for attempt in queries.list_attempts_of_task(connection, task.key)
+        ],
     }
+
+
+def _show_attempt(attempt: AttemptRow, runs: Sequence[RunRow]) -> dict[str, Any]:
+    fields = ("worker", "swarm", "state", "started_at", "ended_at", "reason")
+    shown = [
+        {
+            **pick(run, "kind", "state", "started_at", "ended_at", "exit_status", run="id"),
+            "ending": None if run.is_open else describe_ending(run),
+        }
+        for run in runs
+    ]
+    return {**pick(attempt, *fields, attempt="number", commit="commit_id"), "runs": shown}

@@ -1,4 +1,4 @@
-"""`--fix` mends exactly what is provably safe, once, and leaves everything else as it is."""
+"""`--fix` repairs exactly what is safe, once, and leaves everything else as it is."""
 
 import fcntl
 import os
@@ -38,12 +38,12 @@ LOCKS = (
 )
 
 
-def _mends(patient: Patient, path: Path) -> Report:
-    """The only finding is about this path; it is gone after mending, all is well, and a second time does nothing."""
+def _repairs(patient: Patient, path: Path) -> Report:
+    """The only finding is about this path; it is gone after repairing, all is well, and a second time does nothing."""
     (found,) = patient.find_wrong()
     assert str(path) in found.what
     assert found.fix is not None
-    report = patient.mend()
+    report = patient.repair()
     assert [line for line in report.done if str(path) in line] == list(report.done)
     assert len(report.done) == 1
     assert not path.exists()
@@ -54,15 +54,15 @@ def _mends(patient: Patient, path: Path) -> Report:
 
 def _has_nothing_to_do(patient: Patient) -> None:
     events = patient.count_events()
-    again = patient.mend()
+    again = patient.repair()
     assert (again.done, again.left) == ((), ())
     assert patient.count_events() == events
 
 
 def _refuses(patient: Patient, path: Path, reason: str) -> None:
-    """A finding about this path says why it is left, and mending leaves it."""
+    """A finding about this path says why it is left, and repairing leaves it."""
     assert [f.what for f in patient.find_wrong() if str(path) in f.what and reason in f.what and f.fix is None]
-    report = patient.mend()
+    report = patient.repair()
     assert not [line for line in report.done if str(path) in line]
     assert path.exists()
     assert [finding for finding in list_wrong(report) if str(path) in finding.what and reason in finding.what]
@@ -73,7 +73,7 @@ def test_a_lock_git_left_in_the_mirror_is_removed(patient: Patient, name: str) -
     path = patient.places.mirror("app") / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    _mends(patient, path)
+    _repairs(patient, path)
 
 
 @pytest.mark.parametrize("name", ["packed-refs.lock", "refs/heads/main.lock", "objects/pack/tmp_pack_Xa81bc"])
@@ -81,19 +81,19 @@ def test_a_lock_git_left_in_the_public_repository_is_removed(patient: Patient, n
     path = patient.places.public("app") / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    _mends(patient, path)
+    _repairs(patient, path)
 
 
 def test_half_received_objects_are_removed_as_a_whole(patient: Patient) -> None:
     path = patient.places.mirror("app") / "objects" / "tmp_objdir-incoming-Xa81bc"
     (path / "17").mkdir(parents=True)
     (path / "17" / "tmp_obj_x").touch()
-    _mends(patient, path)
+    _repairs(patient, path)
 
 
 @pytest.mark.parametrize("kind", ["repos", "public"])
 def test_a_mirror_whose_making_was_cut_off_is_removed(patient: Patient, kind: str) -> None:
-    _mends(patient, _begin_mirror(patient, kind))
+    _repairs(patient, _begin_mirror(patient, kind))
     assert patient.places.mirror("app").is_dir()
     assert patient.places.public("app").is_dir()
 
@@ -102,7 +102,7 @@ def test_a_mirror_that_may_be_in_the_making_stays(patient: Patient) -> None:
     draft = _begin_mirror(patient)
     lingering = Lingering(f"{patient.hive}/_repos/app.9.fetch")
     try:
-        _refuses(patient, draft, "_repos/app.9.fetch may be at work")
+        _refuses(patient, draft, "_repos/app.9.fetch may be running")
     finally:
         lingering.end()
 
@@ -126,7 +126,7 @@ def test_a_lock_stays_while_a_process_of_the_hive_lives(patient: Patient) -> Non
     lock.touch()
     lingering = Lingering(f"{patient.hive}/work/Z.1.agent")
     try:
-        _refuses(patient, lock, "work/Z.1.agent may be at work")
+        _refuses(patient, lock, "work/Z.1.agent may be running")
     finally:
         lingering.end()
 
@@ -135,7 +135,7 @@ def test_a_lock_stays_while_a_run_may_yet_start(patient: Patient) -> None:
     _intend_run(patient)
     lock = patient.places.mirror("app") / "HEAD.lock"
     lock.touch()
-    _refuses(patient, lock, "work/D.1.agent may be at work")
+    _refuses(patient, lock, "work/D.1.agent may be running")
 
 
 def _intend_run(patient: Patient) -> None:
@@ -155,7 +155,7 @@ def test_a_draft_of_a_dead_process_is_removed_and_the_record_stays(patient: Pati
     directory = patient.places.runs / "work" / "C.1.agent"
     draft = directory / name.format(dead_pid)
     draft.write_text("{")
-    _mends(patient, draft)
+    _repairs(patient, draft)
     assert {path.name for path in directory.iterdir()} >= {"claim", "exit"}
 
 
@@ -170,12 +170,12 @@ def test_drafts_behind_a_link_are_not_touched(patient: Patient, tmp_path: Path, 
     elsewhere.mkdir()
     (elsewhere / f"claim.{dead_pid}").touch()
     (patient.places.runs / "work" / "Z.1.agent").symlink_to(elsewhere)
-    assert patient.mend().done == ()
+    assert patient.repair().done == ()
     assert (elsewhere / f"claim.{dead_pid}").exists()
 
 
 def test_a_sandbox_that_came_back_is_removed_since_its_work_is_kept(patient: Patient, sandbox_of_b: Path) -> None:
-    _mends(patient, sandbox_of_b)
+    _repairs(patient, sandbox_of_b)
 
 
 def test_a_gate_that_came_back_is_removed(patient: Patient) -> None:
@@ -183,22 +183,22 @@ def test_a_gate_that_came_back_is_removed(patient: Patient) -> None:
     (gate / "work").mkdir(parents=True)
     (gate / "work" / "a").write_text("a\n")
     (gate / "index").touch()
-    _mends(patient, gate)
+    _repairs(patient, gate)
 
 
 def test_what_the_hive_itself_writes_into_a_sandbox_makes_no_doubt(patient: Patient, sandbox_of_b: Path) -> None:
     for name in ("base", "index", "index.lock", "ignored", "rest.tar", "save", "save.paths"):
         (sandbox_of_b / name).write_text("written by the snapshot\n")
-    _mends(patient, sandbox_of_b)
+    _repairs(patient, sandbox_of_b)
 
 
 def test_a_sandbox_of_which_a_snapshot_could_not_keep_everything_is_never_removed(
     patient: Patient, sandbox_of_b: Path
 ) -> None:
-    # The tables are changed to plant it, so nothing at all is mended; the finding itself has to be right as well.
+    # The tables are changed to plant it, so nothing at all is repaired; the finding itself has to be right as well.
     patient.sql("UPDATE run SET reason = 'not kept: big' WHERE task = 'work/B' AND kind = 'snapshot'")
     (found,) = (finding for finding in patient.find_wrong() if finding.check is Check.SANDBOXES)
-    assert f"{sandbox_of_b} belongs to no attempt that needs it, and is not removed" in found.what
+    assert f"{sandbox_of_b} is needed by no attempt, and is not removed" in found.what
     assert "its snapshot said: not kept: big" in found.what
     assert found.fix is None
 
@@ -225,7 +225,7 @@ def test_a_sandbox_somebody_has_put_a_link_to_a_directory_into_is_never_removed(
 def test_a_sandbox_somebody_has_worked_in_while_its_snapshot_was_made_is_not_proven_kept(
     patient: Patient, sandbox_of_b: Path
 ) -> None:
-    # The tables are changed to plant it, so nothing at all is mended; the finding itself has to be right as well.
+    # The tables are changed to plant it, so nothing at all is repaired; the finding itself has to be right as well.
     patient.sql("UPDATE run SET ended_at = '9999-01-01T00:00:00.000000Z' WHERE kind = 'snapshot'")
     (sandbox_of_b / "work" / "new").write_text("the only copy\n")
     (found,) = (finding for finding in patient.find_wrong() if finding.check is Check.SANDBOXES)
@@ -241,7 +241,7 @@ def test_a_sandbox_in_which_something_still_lives_is_not_removed_before_that_is_
         found = {finding.check: finding for finding in patient.find_wrong()}
         assert "processes of its runs are alive" in found[Check.SANDBOXES].what
         assert found[Check.SANDBOXES].fix is None
-        assert [line.partition(" ")[0] for line in patient.mend().done] == ["Killed", "Removed"]
+        assert [line.partition(" ")[0] for line in patient.repair().done] == ["Killed", "Removed"]
         assert not sandbox_of_b.exists()
     finally:
         lingering.end()
@@ -257,21 +257,21 @@ def test_a_sandbox_nobody_knows_is_never_removed(patient: Patient) -> None:
         path = patient.places.hive / "sandboxes" / name
         path.mkdir(parents=True)
         _refuses(patient, path, "is not removed")
-    unknown = [finding for finding in patient.find_wrong() if "the ledger knows no such attempt" in finding.what]
+    unknown = [finding for finding in patient.find_wrong() if "its attempt is not in the ledger" in finding.what]
     assert len(unknown) == 4
-    assert all(finding.advice.startswith("Let the keeper come to it first: hive up.") for finding in unknown)
+    assert all(finding.advice.startswith("Let the keeper settle it first: hive up.") for finding in unknown)
     assert not [finding for finding in unknown if "rm -rf" in finding.advice]
 
 
 def test_a_sandbox_whose_snapshot_failed_is_never_removed(patient: Patient, sandbox_of_b: Path) -> None:
-    # The tables are changed to plant it, so nothing at all is mended; the finding itself has to be right as well.
+    # The tables are changed to plant it, so nothing at all is repaired; the finding itself has to be right as well.
     patient.sql("UPDATE run SET exit_status = 1 WHERE task = 'work/B' AND kind = 'snapshot'")
     (found,) = (finding for finding in patient.find_wrong() if finding.check is Check.SANDBOXES)
-    assert "no snapshot of its work ended well" in found.what
+    assert "no snapshot of its work succeeded" in found.what
     assert found.fix is None
-    report = patient.mend()
+    report = patient.repair()
     assert report.done == ()
-    assert "not to be trusted" in report.left[0]
+    assert "cannot be trusted" in report.left[0]
     assert sandbox_of_b.is_dir()
 
 
@@ -281,7 +281,7 @@ def test_what_an_ended_run_left_alive_is_killed(patient: Patient) -> None:
         (found,) = patient.find_wrong()
         assert found.check is Check.PROCESSES
         assert lingering.is_alive()
-        report = patient.mend()
+        report = patient.repair()
         assert f"Killed processes {lingering.process.pid}" in report.done[0]
         assert list_wrong(report) == []
         assert lingering.process.wait(5) == -9
@@ -295,7 +295,7 @@ def test_an_orphan_is_killed_first_and_the_lock_it_may_have_held_removed_after(p
     lock.touch()
     lingering = Lingering(f"{patient.hive}/work/C.1.agent")
     try:
-        report = patient.mend()
+        report = patient.repair()
         assert len(report.done) == 2
         assert not lock.exists()
         assert list_wrong(report) == []
@@ -308,7 +308,7 @@ def test_a_state_put_by_that_is_wrong_is_thrown_away_and_no_other(patient: Patie
         right = encode_state(state)
     for seq in (5, 6, 7):
         patient.sql("INSERT INTO checkpoint (seq, recorded_at, data) VALUES (?, '', ?)", seq, right)
-    report = patient.mend()
+    report = patient.repair()
     assert report.done == tuple(f"Dropped the checkpoint at event {seq}." for seq in (6, 7))
     assert list_wrong(report) == []
     with reading_only(patient.places.ledger) as connection:
@@ -316,10 +316,10 @@ def test_a_state_put_by_that_is_wrong_is_thrown_away_and_no_other(patient: Patie
     _has_nothing_to_do(patient)
 
 
-def test_mending_adds_the_lease_to_the_log_and_nothing_else(patient: Patient) -> None:
+def test_repairing_adds_the_lease_to_the_log_and_nothing_else(patient: Patient) -> None:
     (patient.places.mirror("app") / "HEAD.lock").touch()
     before = patient.count_events()
-    patient.mend()
+    patient.repair()
     hive = open_hive(patient.root)
     with hive.ledger.read() as connection:
         kinds = [event.body.kind for event in read_events(connection, before, 10)]
@@ -336,7 +336,7 @@ def test_under_a_living_keeper_nothing_is_touched(patient: Patient) -> None:
         assert patient.find_wrong() == []  # a lock may be in use while somebody keeps
         events = patient.count_events()
         with pytest.raises(AnotherKeeperError, match="Another keeper is active"):
-            patient.mend()
+            patient.repair()
         assert lock.exists()
         assert patient.count_events() == events
     finally:
@@ -366,13 +366,13 @@ def test_a_keeper_that_is_just_starting_is_left_alone(patient: Patient) -> None:
     fcntl.flock(holder, fcntl.LOCK_EX)  # it has the kernel's lock and has not written its lease yet
     try:
         with pytest.raises(AnotherKeeperError):
-            patient.mend()
+            patient.repair()
         assert lock.exists()
     finally:
         os.close(holder)
 
 
-def test_a_silent_keeper_is_not_killed_by_mending(patient: Patient) -> None:
+def test_a_silent_keeper_is_not_killed_by_repairing(patient: Patient) -> None:
     (patient.places.mirror("app") / "HEAD.lock").touch()
     code = "import sys; from pathlib import Path\n"
     code += "from hivekeeper.hive import open_hive; from hivekeeper.keeper.keeper import Keeper\n"
@@ -385,17 +385,17 @@ def test_a_silent_keeper_is_not_killed_by_mending(patient: Patient) -> None:
         silent_ms = int((SystemClock().monotonic() - 1000) * 1000)
         patient.sql("UPDATE heartbeat SET monotonic_ms = ?, boot_id = ?", silent_ms, read_boot_id())
         with pytest.raises(AnotherKeeperError):
-            patient.mend()
+            patient.repair()
         assert process.poll() is None
     finally:
         process.kill()
         process.communicate()
 
 
-def test_a_damaged_ledger_is_not_mended_around(patient: Patient) -> None:
+def test_a_damaged_ledger_is_not_repaired_around(patient: Patient) -> None:
     lock = patient.places.mirror("app") / "HEAD.lock"
     lock.touch()
     patient.sql("UPDATE event SET why = 'x' WHERE seq = 2")
-    report = patient.mend()
+    report = patient.repair()
     assert report.done == ()
     assert lock.exists()
