@@ -117,7 +117,7 @@ def test_with_nobody_keeping_a_kill_waits_for_the_next_keeper_and_says_so(shell:
     assert "Worker 2 (c/B) is being stopped." in said
     assert "The keeper is not running, so the worker goes on until one is started. Type: hive up" in said
     assert "already being stopped" in shell.hive("worker", "kill", "2")
-    assert [row["state"] for row in _workers(shell)] == ["working", "being ended"]
+    assert [row["state"] for row in _workers(shell)] == ["working", "stopping"]
     shell.start("up")
     shell.wait(lambda: shell.json("task", "show", "B")["state"] == "UNKNOWN")
     [first] = shell.json("task", "show", "B")["attempts"]

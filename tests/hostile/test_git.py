@@ -63,7 +63,7 @@ DEEDS = [
         "impossible",
         "b=$(echo x | git hash-object -w --stdin); t=$(printf '100644 blob %s\\t.git\\n' $b | git mktree); "
         "git update-ref HEAD $(git commit-tree -p HEAD -m bad $t)",
-        "what it left could not be kept: exit code 128; last output: error: invalid path '.git'",
+        "its work could not be saved: exit code 128; last output: error: invalid path '.git'",
     ),
     Deed(
         "branches",

@@ -249,6 +249,6 @@ def test_a_path_too_long_for_this_system_fails_in_words_with_its_beginning(tmp_p
     person.git("commit", "--quiet", "-m", "too long a way")
     with open_theatre(tmp_path / "hive") as theatre:
         theatre.play(TaskSpec("A", "echo x > x", repo="app", attempts=1), repos=(person.spec(),))
-        assert theatre.ending("A").startswith("its sandbox could not be made: ")
+        assert theatre.ending("A").startswith("its sandbox could not be created: ")
         assert "fatal: cannot create directory at 'ppp" in theatre.ending("A")
         assert [run.state for run in theatre.runs("A") if run.kind == "agent"] == list[RunState]()

@@ -36,7 +36,7 @@ INTENDED = replace(RUN, state=RunState.INTENDED, pid=None, started_at=None)
         (replace(RUN, kind="sandbox"), Alive(CLAIM), "making its sandbox"),
         (INTENDED, Unclaimed(), "starting"),
         (RUN, Alive(CLAIM), "working"),
-        (replace(RUN, kill_requested_at=AT), Alive(CLAIM), "being ended"),
+        (replace(RUN, kill_requested_at=AT), Alive(CLAIM), "stopping"),
         (replace(RUN, kind="snapshot"), Alive(CLAIM), "saving work"),
         (RUN, Ended(CLAIM, Ending(0, "exit", 0, AT)), "checking the result"),
         (None, None, "checking the result"),

@@ -1,6 +1,6 @@
-"""Whether something may go on now: the one place that judges holds.
+"""Decides whether something may start now, given what is on hold. Nothing else interprets holds.
 
-SQL that chooses among many tasks says the same in `store/sql/_is_admitted.sql`; a property test compares the two.
+`store/sql/_is_admitted.sql` is the same decision for queries over many tasks; a property test compares the two.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ from hivekeeper.domain.rows import TaskRow
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What must be free of holds: every one of `scopes`, and one of the `runners`, the best first."""
+    """What must not be on hold: all of `scopes`, and at least one of `runners`, the preferred one first."""
 
     scopes: frozenset[tuple[str, str]]
     runners: tuple[str, ...]
@@ -21,32 +21,32 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """It may start; `runner` takes it, where it needs one."""
+    """It may start, with `runner` if it needs one."""
 
     runner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """It may not start; `hold` says why. None: it needs a runner, and this hive has none of those it names."""
+    """It may not start; `hold` says why. None: it needs a runner, and this hive has none of those it allows."""
 
     hold: HoldRow | None
 
     @property
     def why(self) -> str:
-        """Say what it waits for."""
+        """What it waits for."""
         return f"{self.hold.cause}: {self.hold.why}" if self.hold else "no runner is free"
 
 
 def need_of_task(task: TaskRow, runners: Collection[str] | None = None) -> Need:
-    """Say what a task's prompt needs; `runners` are those this hive has."""
+    """Return what a task's prompt needs; `runners` are those this hive has."""
     here = tuple(name for name in task.runners if runners is None or name in runners)
-    # Where there is none of them, whoever starts it says so.
+    # If the hive has none of them, the caller reports that.
     return Need(_scopes_of(task), here or task.runners)
 
 
 def need_of_resolver(task: TaskRow, runner: str) -> Need:
-    """Say what a question about a task needs that one runner answers."""
+    """Return what the resolver of a task's conflict needs."""
     return Need(_scopes_of(task), (runner,))
 
 
@@ -55,7 +55,7 @@ def _scopes_of(task: TaskRow) -> frozenset[tuple[str, str]]:
 
 
 def may_start(need: Need, holds: Iterable[HoldRow], now: str, prefer: str = "") -> Admitted | Held:
-    """Decide whether something may start, and who takes it: the preferred runner, or else the best that is free."""
+    """Decide whether something may start, and with which runner: `prefer` if it is free, else the first that is."""
     active = [hold for hold in holds if hold.is_active(now)]
     if (found := next((hold for hold in active if (hold.scope, hold.name) in need.scopes), None)) is not None:
         return Held(found)

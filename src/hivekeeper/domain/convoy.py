@@ -1,4 +1,4 @@
-"""What a convoy has come to, and which batch an attempt belongs to."""
+"""Decides how a convoy stands, and which swarm an attempt belongs to."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,7 +7,7 @@ from hivekeeper.domain.states import TaskState
 
 
 class Outcome(StrEnum):
-    """What a convoy has come to."""
+    """How a convoy stands."""
 
     GOING_ON = "GOING_ON"
     COMPLETE = "COMPLETE"
@@ -15,11 +15,10 @@ class Outcome(StrEnum):
 
 
 def decide_outcome(counts: Mapping[TaskState, int], ready: int) -> Outcome:
-    """Decide whether a convoy has ended. `ready` counts its PENDING tasks that nothing settled keeps from starting.
+    """Decide whether a convoy has ended. `ready` counts its PENDING tasks that can still start without a person.
 
-    What a person cancelled is no failure: the convoy is complete without it. A task that waits for one that failed, was
-    cancelled or is unknown can never start by itself; when nothing else is left, the convoy has failed and says so
-    instead of waiting for ever.
+    A cancelled task is not a failure: the convoy completes without it. A task that waits for a FAILED, UNKNOWN or
+    CANCELLED one cannot start by itself; when only such tasks are left, the convoy has failed.
     """
     if counts.keys() <= {TaskState.COMPLETE, TaskState.CANCELLED}:
         return Outcome.COMPLETE
@@ -29,7 +28,7 @@ def decide_outcome(counts: Mapping[TaskState, int], ready: int) -> Outcome:
 
 
 def decide_swarm(current: int, last_of_task: int | None) -> int:
-    """Decide the batch of a task's next attempt: the current one, or a new one if it has been in that already."""
+    """Decide the swarm of a task's next attempt: the current one, or a new one if the task was in it already."""
     if current in {0, last_of_task}:
         return current + 1
     return current

@@ -1,4 +1,4 @@
-"""Rows about the hive itself: who keeps it, what waits and until when, what may be spent, who has read what."""
+"""Rows about the hive itself: its lease, holds, budgets, heartbeat and log readers."""
 
 from hivekeeper.domain.schema import table
 from hivekeeper.domain.waits import is_waiting
@@ -6,7 +6,7 @@ from hivekeeper.domain.waits import is_waiting
 
 @table("lease", key={"id": 1}, of_convoy=False, constraints=("CHECK (id = 1)",))
 class LeaseRow:
-    """The coordinator's lease."""
+    """The keeper's lease."""
 
     id: int
     holder: str
@@ -20,9 +20,9 @@ class LeaseRow:
 
 @table("hold", key={"scope": "scope", "name": "name", "cause": "cause"}, of_convoy=False)
 class HoldRow:
-    """What keeps something from going on, one row a cause; `until` None waits for a person.
+    """What is on hold, one row per cause; `until` None waits for a person.
 
-    `strikes` counts those in a row.
+    `strikes` counts consecutive holds.
     """
 
     scope: str
@@ -36,13 +36,13 @@ class HoldRow:
     placed_seq: int = 0
 
     def is_active(self, now: str) -> bool:
-        """Tell whether it keeps something from going on at this moment."""
+        """Whether the hold is in force at this moment."""
         return not self.lifted and (self.until is None or is_waiting(now, self.placed_at, self.until))
 
 
 @table("budget", key={"scope": "scope", "name": "name"}, of_convoy=False)
 class BudgetRow:
-    """What a person allows, in place of what was planned."""
+    """A budget that a person set in place of the planned one."""
 
     scope: str
     name: str
@@ -52,7 +52,7 @@ class BudgetRow:
 
 @table("heartbeat", key={"id": 1}, of_convoy=False, is_projected=False, constraints=("CHECK (id = 1)",))
 class HeartbeatRow:
-    """When the keeper was last known alive."""
+    """When the keeper was last alive."""
 
     id: int
     epoch: int
@@ -63,7 +63,7 @@ class HeartbeatRow:
 
 @table("cursor", key={"name": "name"}, of_convoy=False, is_projected=False)
 class CursorRow:
-    """A reader of the log: up to and with this event it has read everything."""
+    """A reader of the log, which has read everything up to this event."""
 
     name: str
     seq: int

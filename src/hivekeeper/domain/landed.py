@@ -1,4 +1,4 @@
-"""What a branch says has landed on it, and the agent configuration that a commit ships: as git was asked."""
+"""What git knows about a branch: the changes that landed on it, and the agent configuration of a commit."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LandedChange:
-    """What a task of a hive left on a branch: its commit, the change that landed in it, and what it says first."""
+    """A landed change on a branch: its commit, its task, the change it was made from, and its subject line."""
 
     commit: str
     task: str
@@ -17,7 +17,7 @@ class LandedChange:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What had landed and is not on the integration branch any more, in its order; `taken` are changes that are."""
+    """What had landed and is no longer on the integration branch, in order; `taken` are the changes that still are."""
 
     landed: tuple[LandedChange, ...] = ()
     taken: frozenset[str] = frozenset()
@@ -25,9 +25,9 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The agent configuration of a commit, and whether all of that commit has landed here before.
+    """The agent configuration of a commit, and whether that commit has landed here before.
 
-    `shown` are its files as they can be kept, first those that only links lead to.
+    `shown` are its files as printable text; those that are only reached through links come first.
     """
 
     files: dict[str, str]
@@ -36,6 +36,6 @@ class Configuration:
 
     @property
     def digest(self) -> str:
-        """Tell it from any other."""
+        """A hash of the files."""
         text = json.dumps(sorted(self.files.items()))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

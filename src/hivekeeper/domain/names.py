@@ -1,4 +1,4 @@
-"""Names a person may choose, ids we mint from them, and the nearest right word for a wrong one."""
+"""Names that users choose, ids made from them, and suggestions for misspelled ones."""
 
 import difflib
 import re
@@ -15,12 +15,12 @@ TASK_ID_RULE = f"letters, digits, '.', '_' and '-', at most 64, beginning with a
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a convoy, repository or agent may be called this."""
+    """Whether this is a valid name of a convoy, repository or agent."""
     return NAME.fullmatch(text) is not None and _is_ref(text)
 
 
 def is_task_id(text: str) -> bool:
-    """Tell whether a task may be called this."""
+    """Whether this is a valid task id."""
     return TASK_ID.fullmatch(text) is not None and _is_ref(text)
 
 
@@ -35,7 +35,7 @@ def task_key(convoy: str, task_id: str) -> str:
 
 
 def find_nearest(word: str, options: Iterable[str]) -> str | None:
-    """Find the option a person probably meant."""
+    """Find the option that was probably meant."""
     return next(iter(difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)), None)
 
 
@@ -51,11 +51,11 @@ def name_some(names: Sequence[str]) -> str:
 
 
 def show(value: object) -> str:
-    """Write a value so that it fits in a sentence and cannot move a terminal's cursor."""
+    """Format a value for a sentence: short, and without control characters."""
     if isinstance(value, str):
         return repr(value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 3] + "...")
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float):  # Python refuses to write out a number of thousands of digits.
+    if isinstance(value, int | float):  # Python refuses to format a number of thousands of digits
         return str(value) if abs(value) < 1 << 63 else "that number"
     return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value), "a date or time")

@@ -1,4 +1,4 @@
-"""Whose runs are whose: the owner of a sequence, and the names of its runs, which are for people and never parsed."""
+"""Owners of sequences, and the names of their runs. The names are for people; nothing parses them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from hivekeeper.domain.steps import Start
 
 
 class OwnerKind(StrEnum):
-    """What may own runs that follow one another."""
+    """What may own a sequence of runs."""
 
     ATTEMPT = "attempt"
     ENTRY = "entry"
@@ -20,7 +20,7 @@ class OwnerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose runs they are; a new `round` begins its sequence anew. `task`, `attempt` and `repo` are whom they serve."""
+    """The owner of a sequence of runs; each `round` has its own. `task`, `attempt` and `repo` are what it works for."""
 
     kind: OwnerKind
     name: str
@@ -30,7 +30,7 @@ class Owner:
     repo: str | None = None
 
     def name_run(self, start: Start, slot: int | None = None) -> str:
-        """Name a run, and its directory. No name of a person's begins with an underscore, so no two kinds meet."""
+        """Name a run, and its directory. User-chosen names cannot start with an underscore, so names never collide."""
         kind = start.kind if start.number == 1 else f"{start.kind}-{start.number}"
         match self.kind:
             case OwnerKind.ATTEMPT:
@@ -46,17 +46,17 @@ class Owner:
 
 
 def attempt_owner(task: str, number: int, repo: str | None) -> Owner:
-    """Own an attempt's runs, and those that settle a conflict of what it made."""
+    """Return the owner of an attempt's runs, including those that resolve a conflict of its change."""
     return Owner(OwnerKind.ATTEMPT, task, number, task, number, repo)
 
 
 def landing_owner(entry: MergeRow) -> Owner:
-    """Own the landing of an entry's candidate."""
+    """Return the owner of the landing of an entry's candidate."""
     return Owner(OwnerKind.ENTRY, entry.key, entry.round, entry.task, entry.attempt, entry.repo)
 
 
 def tree_owner(gate: Gate, tree: str) -> Owner:
-    """Own the verification of a tree: the same tree and gate have one owner, whoever asks."""
+    """Return the owner of the verification of a tree; the same tree and gate always have the same owner."""
     return Owner(OwnerKind.TREE, f"{name_tree(gate.repo.name, tree)}-{gate.digest[:12]}", 1, repo=gate.repo.name)
 
 
@@ -66,15 +66,15 @@ def name_tree(repo: str, tree: str) -> str:
 
 
 def convoy_owner(convoy: ConvoyRow) -> Owner:
-    """Own the acceptance of a convoy, once for each time it was opened."""
+    """Return the owner of the acceptance of a convoy, one for each time it was opened."""
     return Owner(OwnerKind.CONVOY, convoy.name, convoy.opened_seq)
 
 
 def fetch_owner(repo: RepoRow) -> Owner:
-    """Own a fetch of a repository, once for each time it was wanted."""
+    """Return the owner of a fetch of a repository, one for each request."""
     return Owner(OwnerKind.REPO, repo.name, repo.fetches, repo=repo.name)
 
 
 def publish_owner(repo: RepoRow) -> Owner:
-    """Own the publishing of what landed, with all its tries until it succeeds."""
+    """Return the owner of the publishing of what landed, with all tries until one succeeds."""
     return Owner(OwnerKind.REPO, repo.name, repo.published_seq, repo=repo.name)

@@ -1,11 +1,11 @@
-"""How an agent program's session really ended: read from its own last words, never from its exit code."""
+"""How an agent program's session ended, as read from its output, never from its exit code."""
 
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How a session ended. DONE is the program's own word; the repository has the last one."""
+    """How a session ended. DONE is the program's own claim; the repository decides."""
 
     DONE = "done"
     EMPTY = "empty"
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
     @property
     def words(self) -> str:
-        """Say it in a sentence about the program."""
+        """The outcome as a clause about the program."""
         return _WORDS[self]
 
 
@@ -42,7 +42,7 @@ _WORDS = {
 }
 
 ENDED_WELL = (Outcome.DONE,)
-# These are nothing of the task's, so its runner waits and not the attempt fails; the last two wait for a person.
+# Not the task's fault, so the runner is put on hold and the attempt does not fail; the last two wait for a person.
 LIMITED = (Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.NO_ANSWER, Outcome.AUTH, Outcome.SETUP)
 FOR_A_PERSON = (Outcome.AUTH, Outcome.SETUP)
 
@@ -62,11 +62,11 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """All of them."""
+        """Input and output tokens."""
         return self.tokens_in + self.tokens_out
 
     def __sub__(self, other: "Usage") -> "Usage":
-        """Take away what was counted before; never below nothing."""
+        """Subtract what was counted before; never below zero."""
         return Usage(*(max(0, mine - theirs) for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -75,9 +75,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a session came to. `words` are its last, or the error's.
+    """The report of a session. `words` are its last words, or its error message.
 
-    `retry_s` is after how long to try again, `retry_epoch` when, if it said so.
+    `retry_s` is the wait before a retry and `retry_epoch` its moment, if the program named one.
     """
 
     outcome: Outcome

@@ -1,21 +1,21 @@
-"""Every sequence of runs in the hive, as data: `domain/steps.py` decides what comes next in each.
+"""Every sequence of runs in the hive, as data; `domain/steps.py` decides what comes next in each.
 
-Who adds a sequence adds it here, with a function that says what each of its runs is (`specs`), and a loop that calls
-`decide` and carries out the answer.
+To add a sequence, declare it here, add a function to `specs` that specifies its runs, and a loop that calls `decide`
+and acts on the answer.
 """
 
 from hivekeeper.domain.rows import RepoRow, TaskRow
 from hivekeeper.domain.steps import DEFAULT_RETRIES, UNLIMITED, End, Retry, Step, StepSequence
 from hivekeeper.domain.waits import FIRST_FETCH_WAIT_S, FIRST_PUBLISH_WAIT_S, MAX_FETCH_WAIT_S, MAX_PUBLISH_WAIT_S
 
-OUTPUTS_MISSING = 3  # a snapshot that went well, and what was promised is not there
-REPO_UNUSABLE = 65  # a fetch that read the repository and can never use it as it is
+OUTPUTS_MISSING = 3  # a snapshot was taken, but promised outputs are missing
+REPO_UNUSABLE = 65  # a fetch read the repository, and it cannot be used as it is
 
 
 _RESOLVE_RETRIES = {**DEFAULT_RETRIES, End.REJECTED: Retry(2)}
 _GATE_RETRIES = {End.ERROR: Retry(), End.LOST: Retry(), End.STALE: UNLIMITED}
 
-# A worker's attempt. Whatever became of the agent, what it made is kept, and then evidence decides.
+# A worker's attempt. The agent's work is saved however the agent ended; then evidence decides.
 WORK = StepSequence(
     (
         Step("sandbox", ephemeral=True),
@@ -27,7 +27,7 @@ WORK = StepSequence(
     ),
     parks=True,
 )
-# The tree of a candidate. A try is one pass in one check-out; what a command of the person's says stands.
+# Verifies the tree of a candidate. A try runs in one checkout; the verdict of a user's command is final.
 GATE = StepSequence(
     (
         Step("checkout", _GATE_RETRIES, ephemeral=True, restarts=True),
@@ -36,7 +36,7 @@ GATE = StepSequence(
         Step("gate", _GATE_RETRIES, verdict_codes=None, restarts=True),
     )
 )
-# A conflict that no rule settles. Whoever settles it is asked twice; trouble of our own is repeated apart from that.
+# Resolves a conflict that no rule can. The resolver is asked twice; errors are retried separately.
 RESOLVE = StepSequence(
     (
         Step("conflict", ephemeral=True, restarts=True),
@@ -46,7 +46,7 @@ RESOLVE = StepSequence(
 )
 # A failed landing is a new round of its entry.
 LAND = StepSequence((Step("land", retries={}),))
-# A convoy as a whole. A sweep that fails is left to the doctor: the verdict does not wait for it.
+# Accepts a convoy as a whole. The verdict does not wait for a failed sweep: that is left to the doctor.
 ACCEPT = StepSequence(
     (
         Step("trees", ephemeral=True, restarts=True),
@@ -69,7 +69,7 @@ PUBLISH = StepSequence(
 
 
 def attempt_sequence(task: TaskRow, repo: RepoRow | None, start: str | None) -> StepSequence:
-    """Choose the steps of an attempt, which goes on from a commit or from what has landed."""
+    """Return the sequence of an attempt that starts from commit `start`, or else from what has landed."""
     if not task.has_sandbox:
         return WORK.without(("sandbox", "setup", "stash", "snapshot", "backup"))
     if repo is None:
@@ -77,7 +77,7 @@ def attempt_sequence(task: TaskRow, repo: RepoRow | None, start: str | None) -> 
     return WORK.without(
         (
             *(() if repo.setup else ("setup",)),
-            # What a predecessor's tree makes of a setup is not for others.
+            # A setup on top of a predecessor's work must not become the cache for others.
             *(() if repo.setup and repo.keep and start is None else ("stash",)),
             *(() if repo.backup else ("backup",)),
         )
@@ -85,11 +85,11 @@ def attempt_sequence(task: TaskRow, repo: RepoRow | None, start: str | None) -> 
 
 
 def gate_sequence(repo: RepoRow) -> StepSequence:
-    """Choose the steps that verify a tree."""
+    """Return the sequence that verifies a tree."""
     left_out = (*(() if repo.setup else ("setup",)), *(() if repo.setup and repo.keep else ("stash",)))
     return GATE.without(left_out)
 
 
 def removal_sequence(wait_s: float) -> StepSequence:
-    """Make the sequence that removes a sandbox: one that failed is tried retries after a while."""
+    """Return the sequence that removes a sandbox; a failed removal is retried after `wait_s`."""
     return StepSequence((Step("remove", {End.LOST: UNLIMITED, End.ERROR: Retry(None, wait_s, wait_s)}),))

@@ -1,7 +1,7 @@
 """The state machines: one enum and one table of transitions each.
 
-Terminal states are those the table leads nowhere from. The projection may only move a row along these tables, and
-the schema's CHECK constraints repeat the states (a test says they agree).
+A state without transitions is terminal. The projection may only move a row along these tables, and the schema's CHECK
+constraints repeat the states (a test checks that they agree).
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 
 class RunState(StrEnum):
-    """A run is an effect outside the ledger; LOST means it may have run and nobody can say how it ended."""
+    """A run is an effect outside the ledger; LOST means that it may have run and how it ended is unknown."""
 
     INTENDED = "INTENDED"
     RUNNING = "RUNNING"
@@ -19,7 +19,7 @@ class RunState(StrEnum):
 
 
 class TaskState(StrEnum):
-    """A task is what a person wants; FAILED and UNKNOWN wait for a person, who may also revive a CANCELLED one."""
+    """A task is one piece of work; FAILED and UNKNOWN wait for a person, who may also retry a CANCELLED one."""
 
     PENDING = "PENDING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -31,7 +31,7 @@ class TaskState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """An attempt is one worker's try at a task; PARKED keeps its sandbox and waits for a limit to pass."""
+    """An attempt is one worker's try at a task; PARKED keeps its sandbox while a hold is in its way."""
 
     WORKING = "WORKING"
     PARKED = "PARKED"
@@ -43,7 +43,7 @@ class AttemptState(StrEnum):
 
 
 class MergeState(StrEnum):
-    """A merge takes one attempt's commit to the integration branch."""
+    """A merge lands one attempt's commit on the integration branch."""
 
     QUEUED = "QUEUED"
     VERIFYING = "VERIFYING"
@@ -54,7 +54,7 @@ class MergeState(StrEnum):
 
 
 class ConvoyState(StrEnum):
-    """A convoy is a plan being kept."""
+    """A convoy is a submitted plan."""
 
     ACTIVE = "ACTIVE"
     COMPLETE = "COMPLETE"
@@ -77,8 +77,8 @@ class RepoState(StrEnum):
     FAILED = "FAILED"
 
 
-# A person may lead a task out of FAILED, UNKNOWN and CANCELLED; nobody leads one out of COMPLETE.
-# A task being cancelled may still turn out to have landed: the landing is a fact, the cancelling was a wish.
+# A person may retry a FAILED, UNKNOWN or CANCELLED task; COMPLETE is final.
+# A task that is being cancelled may have landed already: then it is COMPLETE.
 TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = MappingProxyType(
     {
         RunState: {
@@ -118,7 +118,7 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = Mapp
         },
         MergeState: {
             MergeState.QUEUED: frozenset({MergeState.VERIFYING, MergeState.REJECTED, MergeState.WITHDRAWN}),
-            # From VERIFYING to itself: the candidate is made anew on another one before it.
+            # From VERIFYING to itself: the candidate is rebuilt on another one before it.
             MergeState.VERIFYING: frozenset(
                 {
                     MergeState.VERIFYING,
@@ -149,7 +149,7 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = Mapp
 )
 
 
-# By machine first: members of two machines with one name are equal strings, and would share one entry.
+# By machine first: states of two machines with the same name are equal strings and would share an entry.
 _SOURCES: Mapping[type[StrEnum], Mapping[StrEnum, tuple[StrEnum, ...]]] = {
     machine: {target: tuple(source for source in table if target in table[source]) for target in table}
     for machine, table in TRANSITIONS.items()
@@ -165,21 +165,21 @@ AT_REST = (TaskState.FAILED, TaskState.UNKNOWN, TaskState.CANCELLED)
 
 
 def is_in(states: Iterable[StrEnum], column: str = "state") -> str:
-    """Write the condition that a row is in one of these states, as SQL says it."""
+    """Return the SQL condition that a row is in one of these states."""
     names = ", ".join(f"'{state.value}'" for state in states)
     return f"{column} IN ({names})"
 
 
 def sources_of(state: StrEnum) -> tuple[StrEnum, ...]:
-    """Tell from which states a row may come to this one."""
+    """Return the states that a row may come from to this one."""
     return _SOURCES[type(state)][state]
 
 
 def is_terminal(state: StrEnum) -> bool:
-    """Tell whether nothing can follow this state."""
+    """Whether a state has no transitions."""
     return not TRANSITIONS[type(state)][state]
 
 
 def may_move(source: StrEnum, target: StrEnum) -> bool:
-    """Tell whether the table has this edge."""
+    """Whether this transition is allowed."""
     return target in TRANSITIONS[type(source)][source]

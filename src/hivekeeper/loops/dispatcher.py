@@ -229,7 +229,7 @@ class Dispatcher(Loop):
 
     def _save_if_due(self, work: Work) -> Begin | None:
         """Save what a working agent has made so far: now and then, and once more before the keeper leaves."""
-        since = a.find_unsaved_since(work.runs) if work.task.repo is not None else None
+        since = a.get_last_save(work.runs) if work.task.repo is not None else None
         if since is None:
             return None
         now_s, leaving_since = to_seconds(self._clock.now()), self._parts.leaving.since
@@ -258,7 +258,7 @@ class Dispatcher(Loop):
         verdict = a.judge_attempt(work.task, work.runs, self._boot_id)
         if not isinstance(verdict, a.Judge):
             return verdict
-        if not self._settings.queue and (unpushed := a.find_unpushed(work.runs)):
+        if not self._settings.queue and (unpushed := a.find_backup_problem(work.runs)):
             return a.Fail(f"its branch could not be pushed to {work.repo and work.repo.backup}: {unpushed}")
         if work.repo is None:
             return Proven(output=work.task.output)  # collected, whole and synced, or it would not be judged
