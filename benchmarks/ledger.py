@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from benchmarks import Figure
-from hivekeeper.commands.history import keep_checkpoint
+from hivekeeper.commands.history import save_due_checkpoint
 from hivekeeper.commands.leases import take_lease
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain import events as e
@@ -295,7 +295,7 @@ def _grow(hive: Path, events: int) -> None:
             tx.record(e.ConvoyCompleted(name))
             if convoy > IN_SIGHT:
                 tx.record(e.ConvoyArchived(f"past-{convoy - IN_SIGHT}"))
-            keep_checkpoint(tx)
+            save_due_checkpoint(tx)
     with ledger.write(keeper) as tx:
         for number in range(max(1, convoy - IN_SIGHT + 1), convoy + 1):
             tx.record(e.ConvoyArchived(f"past-{number}"))

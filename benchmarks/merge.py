@@ -99,7 +99,7 @@ def _land(places: Places, mirror: Mirror, change: str) -> tuple[float, float]:
 
 def _check_out(places: Places, mirror: Mirror, commit: str) -> float:
     checkout, environment = places.checkout("app", 1), orders.NO_FSYNC_ENV
-    return _time(orders.check_out_again(mirror.path, commit, checkout, "a-boot", ""), environment)
+    return _time(orders.reuse_checkout(mirror.path, commit, checkout, "a-boot", ""), environment)
 
 
 def _hold_against(what: str, theirs: list[float], ours: list[float], goal: int) -> Figure:

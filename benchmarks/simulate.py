@@ -190,14 +190,14 @@ class Simulation:
             case t.Clear():
                 assert verdict is Verdict.PASSED, "who has not passed is not cleared"
                 entry.forgiven = None
-            case t.Refuse():
+            case t.Reject():
                 good = (tree for tree in self.mains if tree in self.passed)
                 assert sum(self.failed[tree | change.alone] for tree in good) > 1, (
                     "refused: twice, alone on a good main"
                 )
                 self._leave(entry, self.refused)
                 self.wronged += [change] if self.is_good(self.mains[-1] | change.alone) else []
-            case t.Settle():
+            case t.Resolve():
                 assert self._conflicts(change, self.main.commit), "it conflicts with what has landed"
                 self._leave(entry, self.settled)
             case t.Stop():

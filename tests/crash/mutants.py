@@ -141,7 +141,7 @@ def believe_exit_codes() -> None:
 
     judge = attempt.judge_attempt
     attempt.judge_attempt = believe
-    dispatcher.look_at_work = lambda places, work, repo: evidence.Proven(output=work.task.output)  # type: ignore[attr-defined]  # noqa: ARG005
+    dispatcher.check_work = lambda places, work, repo: evidence.Succeeded(output=work.task.output)  # type: ignore[attr-defined]  # noqa: ARG005
 
 
 def move_refs_unsynced() -> None:

@@ -36,4 +36,4 @@ def test_every_figure_is_there_with_its_goal_and_nothing_is_left_behind(tmp_path
     assert unmeasured == ([] if importlib.util.find_spec("huey") else [AGAINST_HUEY])
     assert all(figures[name]["detail"] == "not measured: huey is not installed" for name in unmeasured)
     assert list(tmp_path.iterdir()) == []
-    poll_until(lambda: not _list_processes_at(tmp_path), "the last wrapper's leaving")
+    poll_until(lambda: not _list_processes_at(tmp_path), "the last wrapper's shutdown")

@@ -250,12 +250,12 @@ def _of_convoy(connection: Connection, convoy: ConvoyRow) -> Iterator[Deed]:
     counts = queries.count_tasks_by_state(connection, convoy.name)
     outcome = decide_outcome(counts, queries.count_startable(connection, convoy.name))
     archive = Comes.NOTHING if convoy.state is ConvoyState.ARCHIVED else _pick(done=not active, refused=active)
-    settle = Comes.NOTHING if outcome is ConvoyOutcome.GOING_ON else Comes.DONE
+    settle = Comes.NOTHING if outcome is ConvoyOutcome.ACTIVE else Comes.DONE
     left = any(state not in (TaskState.COMPLETE, TaskState.CANCELLED, TaskState.CANCELLING) for state in counts)
     closable = {s.number for s in queries.list_closable_swarms(connection) if s.convoy == convoy.name}
 
     def settle_now(tx: Transaction) -> None:
-        convoys.settle_convoy(tx, convoy.name, outcome if active else ConvoyOutcome.COMPLETE, at=tx.now)
+        convoys.end_convoy(tx, convoy.name, outcome if active else ConvoyOutcome.COMPLETE, at=tx.now)
 
     yield from _deeds(
         ("settle", settle_now, settle if active else Comes.REFUSED),

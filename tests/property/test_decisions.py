@@ -323,7 +323,7 @@ def test_a_convoy_ends_when_nothing_can_go_on_and_never_before(
     ready = data.draw(st.integers(0, counts.get(TaskState.PENDING, 0)))
     outcome = decide_outcome(counts, ready)
     under_way = any(state in counts for state in (TaskState.IN_PROGRESS, TaskState.CANCELLING))
-    assert (outcome is Outcome.GOING_ON) == (under_way or ready > 0)
+    assert (outcome is Outcome.ACTIVE) == (under_way or ready > 0)
     assert (outcome is Outcome.COMPLETE) == (set(counts) <= {TaskState.COMPLETE, TaskState.CANCELLED})
 
 

@@ -13,7 +13,7 @@ from itertools import combinations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hivekeeper.domain.rules import Sides, has_markers, list_lost_lines, settle_file
+from hivekeeper.domain.rules import Sides, has_markers, list_lost_lines, resolve_file
 from tests.property.budget import PATIENCE, tries
 from tests.unit.test_rules import make_conflict
 
@@ -144,7 +144,7 @@ def test_what_rules_settle_loses_nothing_and_passes_the_gate() -> None:
     @tries(300)
     def settle(conflict: tuple[Sides, str]) -> None:
         sides, conflicted = conflict
-        settled = settle_file(sides, conflicted)
+        settled = resolve_file(sides, conflicted)
         seen.update(settled.by if settled else ["refused"])
         if settled is None:
             return
@@ -169,7 +169,7 @@ TEXTS = st.lists(st.sampled_from(MARKERS), max_size=12).map("\n".join) | st.text
 def test_no_text_whatever_does_harm(path: str, texts: tuple[str, str, str, str]) -> None:
     *versions, conflicted = texts
     sides = Sides(path, *versions)
-    settled = settle_file(sides, conflicted)
+    settled = resolve_file(sides, conflicted)
     if settled is not None:
         assert not has_markers(settled.text)
         assert not any(map(has_markers, versions))

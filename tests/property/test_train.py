@@ -74,13 +74,13 @@ def see_that_it_follows(now: t.Snapshot, actions: list[t.Action], again: list[t.
                 assert car.base == now.head, "it lands on something else than it was made on"
                 assert not any(each.is_landing for each in now.cars), "two landings out of one head"
                 assert all(has_failed(each, now) for each in now.cars[:place]), "it overtakes one that has not failed"
-            case t.Refuse():
+            case t.Reject():
                 assert car.is_suspect, "refused at its first failure"
                 assert car.verdict is Verdict.FAILED
                 assert now.main is Verdict.PASSED, "refused on a main that is not known to pass"
             case t.Suspect():
                 assert (car.verdict, car.base, car.is_suspect) == (Verdict.FAILED, now.head, False)
-            case t.Settle():
+            case t.Resolve():
                 assert car.conflicts(now.head)
             case t.Build():
                 assert not car.conflicts(action.onto)
@@ -217,7 +217,7 @@ def land_what_passed_anywhere(now: t.Snapshot) -> list[t.Action]:
 
 def refuse_at_once(now: t.Snapshot) -> list[t.Action]:
     """Plant a bug: nobody is tried again."""
-    return [t.Refuse(action.key) if isinstance(action, t.Suspect) else action for action in t.plan_strict(now)]
+    return [t.Reject(action.key) if isinstance(action, t.Suspect) else action for action in t.plan_strict(now)]
 
 
 def blame_for_a_red_main(now: t.Snapshot) -> list[t.Action]:
@@ -225,7 +225,7 @@ def blame_for_a_red_main(now: t.Snapshot) -> list[t.Action]:
     if now.main is not Verdict.UNTRIED:
         return t.plan_strict(now)
     actions = t.plan_strict(replace(now, main=Verdict.PASSED))
-    if not any(isinstance(action, t.Refuse) for action in actions):
+    if not any(isinstance(action, t.Reject) for action in actions):
         return actions
     return [t.VerifyMain()] if now.slots > 0 else []
 
@@ -238,7 +238,7 @@ PLANTED: dict[str, tuple[t.Policy, str]] = {
     "what passed lands wherever it was made": (land_what_passed_anywhere, "something else than it was made on"),
     "a landing under way is not seen": (misread(is_landing=lambda _car, _now: False), "left alone"),
     "a conflict is not seen": (misread(conflicts=lambda _car, _now: lambda _onto: False), "conflicts"),
-    "a conflict is never settled": (forget(t.Settle), "stands still"),
+    "a conflict is never settled": (forget(t.Resolve), "stands still"),
     "a slot too many is counted": (lambda now: t.plan_strict(replace(now, slots=now.slots + 1)), "slots"),
     "a red main is taken for a good one": (take_main(Verdict.FAILED, for_=Verdict.PASSED), "nothing but a hotfix"),
     "an untried main is taken for a good one": (take_main(Verdict.UNTRIED, for_=Verdict.PASSED), "not known to pass"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hivekeeper.commands import queue
-from hivekeeper.commands.plans import want_repo
+from hivekeeper.commands.plans import request_fetch
 from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.domain import events as e
 from hivekeeper.domain import train as t
@@ -66,7 +66,7 @@ class Line(Scene):
         """Make the repository known, and its mirror ready."""
         spec = replace(RepoSpec("app", str(self.repository.path), "main", verify), **more)
         with self.hive.ledger.write(ME) as tx:
-            want_repo(tx, spec)
+            request_fetch(tx, spec)
         self.step_until(lambda: self.repo().state is RepoState.READY)
 
     def branch(self, name: str, files: Mapping[str, str | None], start: str = "main") -> str:
@@ -256,7 +256,7 @@ def test_a_red_main_that_the_person_mends_lets_everybody_land(line: Line) -> Non
     line.repository.git("rm", "--quiet", "broken")
     line.repository.commit({}, "mended")
     with line.hive.ledger.write(ME) as tx:
-        want_repo(tx, line.repository.spec(verify="test ! -e broken"))
+        request_fetch(tx, line.repository.spec(verify="test ! -e broken"))
     line.settle()
     assert set(line.landed()) == {"one", "two"}
     assert line.events(e.MergeRejected) == []

@@ -121,7 +121,7 @@ class World:
         with self.keep() as tx:
             counts = queries.count_tasks_by_state(tx.connection, name)
             outcome = decide_outcome(counts, queries.count_startable(tx.connection, name))
-            return convoys.settle_convoy(tx, name, outcome, at=tx.now)
+            return convoys.end_convoy(tx, name, outcome, at=tx.now)
 
     def add(self, task_id: str, *, convoy: str = "c", attempts_allowed: int = 1) -> str:
         """Ask for one task on the repository; tell its key."""

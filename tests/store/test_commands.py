@@ -176,12 +176,10 @@ KEEPERS: dict[str, Callable[[World], Deed]] = {
     "note_ended": _on_run("INTENDED", _of(_run, lambda tx, row: runs.note_ended(tx, row, CLAIM, ENDING))),
     "note_lost": _on_run("RUNNING", _of(_run, lambda tx, row: runs.note_lost(tx, row, "gone"))),
     "request_kill": _on_run("RUNNING", _of(_run, lambda tx, row: runs.request_kill(tx, row, "off"))),
-    "settle_convoy complete": _on_convoy(
-        "ACTIVE", lambda _: lambda tx: convoys.settle_convoy(tx, "v", Outcome.COMPLETE, at=AT)
+    "end_convoy complete": _on_convoy(
+        "ACTIVE", lambda _: lambda tx: convoys.end_convoy(tx, "v", Outcome.COMPLETE, at=AT)
     ),
-    "settle_convoy failed": _on_convoy(
-        "ACTIVE", lambda _: lambda tx: convoys.settle_convoy(tx, "v", Outcome.FAILED, at=AT)
-    ),
+    "end_convoy failed": _on_convoy("ACTIVE", lambda _: lambda tx: convoys.end_convoy(tx, "v", Outcome.FAILED, at=AT)),
     "close_swarm": _on_convoy("FAILED", _close_swarm),
     "note_fetched": _on_repo(
         _of(_repo, lambda tx, row: merges.note_fetched(tx, row, integration=COMMIT, source=COMMIT)), ready=False
@@ -202,7 +200,7 @@ PERSONS: dict[str, Callable[[World], Deed]] = {
     "submit_plan": lambda _: lambda tx: plans.submit_plan(tx, PLAN),
     "submit_plan of nothing": lambda _: lambda tx: plans.submit_plan(tx, PlanSpec("empty", ())),
     "add_task": lambda _: lambda tx: plans.add_task(tx, "c", TaskSpec("t", "true")),
-    "want_repo": lambda _: lambda tx: plans.want_repo(tx, REPO),
+    "request_fetch": lambda _: lambda tx: plans.request_fetch(tx, REPO),
     "cancel_task pending": _on_task("pending", _row(World.task, tasks.cancel_task)),
     "cancel_task working": _on_task("working", _row(World.task, tasks.cancel_task)),
     "retry_task failed": _on_task("failed", _row(World.task, tasks.retry_task)),

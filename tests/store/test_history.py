@@ -71,7 +71,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def put_by(world: World) -> int:
     """Put the state by, due or not."""
     with world.keep() as tx:
-        tx.put_checkpoint(encode_state(tx.connection))
+        tx.save_checkpoint(encode_state(tx.connection))
     return world.seq()
 
 
@@ -140,7 +140,7 @@ class Pasts(Histories):
             self.move_merge(number, "requeue")
         with self.world.keep() as tx:
             if convoy.state.value == "ACTIVE" and not queries.has_task_under_way(tx.connection, convoy.name):
-                convoys.settle_convoy(tx, convoy.name, Outcome.FAILED, at=tx.now)
+                convoys.end_convoy(tx, convoy.name, Outcome.FAILED, at=tx.now)
         self.archive(pick)
         if pick % 2:
             self.put_by()
@@ -272,15 +272,15 @@ def test_putting_the_same_moment_by_twice_changes_nothing(world: World) -> None:
 
 def test_nobody_but_the_keeper_puts_a_state_by(world: World) -> None:
     with pytest.raises(HiveError, match="the keeper's"), world.ask() as tx:
-        tx.put_checkpoint("")
+        tx.save_checkpoint("")
 
 
 def test_nobody_but_the_keeper_throws_a_state_away(world: World) -> None:
     seq = put_by(world)
     with pytest.raises(HiveError, match="the keeper's"), world.ask() as tx:
-        tx.drop_checkpoint(seq)
+        tx.delete_checkpoint(seq)
     with world.keep() as tx:
-        tx.drop_checkpoint(seq)
+        tx.delete_checkpoint(seq)
     with world.ledger.read() as connection:
         assert queries.find_last_checkpoint(connection) == 0
 

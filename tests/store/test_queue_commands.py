@@ -57,7 +57,7 @@ def bring_entry(
             tx.record(e.MergeWithdrawn(key, number), why="cancelled")
 
 
-def _submit(world: World, branch: str = "fix", commit: str = SHA, *, hotfix: bool = False) -> queue.HandedIn:
+def _submit(world: World, branch: str = "fix", commit: str = SHA, *, hotfix: bool = False) -> queue.SubmittedBranch:
     with world.ask() as tx:
         return queue.submit_branch(tx, world.repo(), branch, commit, is_hotfix=hotfix)
 

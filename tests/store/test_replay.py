@@ -328,7 +328,7 @@ class Histories(RuleBasedStateMachine):
                 if convoy.state.value == "ACTIVE":
                     counts = queries.count_tasks_by_state(tx.connection, convoy.name)
                     outcome = decide_outcome(counts, queries.count_startable(tx.connection, convoy.name))
-                    convoys.settle_convoy(tx, convoy.name, outcome, at=tx.now)
+                    convoys.end_convoy(tx, convoy.name, outcome, at=tx.now)
             for swarm in queries.list_closable_swarms(tx.connection):
                 convoys.close_swarm(tx, swarm)
             for attempt in queries.list_removable_sandboxes(tx.connection, 2):

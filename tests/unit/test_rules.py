@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from hivekeeper.domain.rules import MAX_CHARACTERS, Settled, Sides, has_markers, list_lost_lines, settle_file
+from hivekeeper.domain.rules import MAX_CHARACTERS, Resolved, Sides, has_markers, list_lost_lines, resolve_file
 from tests.git import git
 
 
@@ -24,31 +24,31 @@ def make_conflict(base: str, ours: str, theirs: str) -> str:
     return merged.stdout.decode(errors="surrogateescape")
 
 
-def settle(path: str, base: str, ours: str, theirs: str) -> Settled | None:
+def settle(path: str, base: str, ours: str, theirs: str) -> Resolved | None:
     """Settle what git makes of three versions."""
     conflicted = make_conflict(base, ours, theirs)
     assert has_markers(conflicted), "git settled it"
-    return settle_file(Sides(path, base, ours, theirs), conflicted)
+    return resolve_file(Sides(path, base, ours, theirs), conflicted)
 
 
 def test_what_both_sides_say_in_different_blank_space_is_said_once() -> None:
     settled = settle("a.txt", "one\n", "two = 2\n", "two  =  2  \n\n")
-    assert settled == Settled("two = 2\n", ("same",))
+    assert settled == Resolved("two = 2\n", ("same",))
 
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_side_that_changed_only_blank_space_gives_way_to_the_other(*, swapped: bool) -> None:
     blank, changed = "x = f(a, b)\n\n", "x = g(a,b)\n"
     settled = settle("a.py", "x = f(a,b)\n", *((changed, blank) if swapped else (blank, changed)))
-    assert settled == Settled(changed, ("one-sided",))
+    assert settled == Resolved(changed, ("one-sided",))
 
 
 def test_indentation_is_blank_space_only_where_a_language_does_not_read_it() -> None:
     base, indented, changed = "f();\ng();\n", "  f();\n  g();\n", "f();\nh();\n"
-    assert settle("a.js", base, indented, changed) == Settled(changed, ("one-sided",))
+    assert settle("a.js", base, indented, changed) == Resolved(changed, ("one-sided",))
     assert settle("a.py", base, indented, changed) is None
     assert settle("a.yaml", base, indented, changed) is None
-    assert settle("a.py", "\tf(a)\n", " " * 8 + "f(a)\n", "\tg(a)\n") == Settled("\tg(a)\n", ("one-sided",))
+    assert settle("a.py", "\tf(a)\n", " " * 8 + "f(a)\n", "\tg(a)\n") == Resolved("\tg(a)\n", ("one-sided",))
 
 
 def test_blank_space_between_quotes_is_no_blank_space() -> None:
@@ -57,23 +57,23 @@ def test_blank_space_between_quotes_is_no_blank_space() -> None:
 
 def test_names_imported_by_both_sides_are_all_imported() -> None:
     settled = settle("a.py", "from x import b\n", "from x import b, d\n", "from x import a, b, c as e\n")
-    assert settled == Settled("from x import a, b, c as e, d\n", ("import-union",))
+    assert settled == Resolved("from x import a, b, c as e, d\n", ("import-union",))
 
 
 def test_imports_of_one_module_that_both_sides_add_become_one_line() -> None:
     ours, theirs = "from a import p\nfrom x import one\n", "from x import two\nfrom z import q\n"
     expected = "from a import p\nfrom x import one, two\nfrom z import q\n"
-    assert settle("a.py", "", ours, theirs) == Settled(expected, ("import-union",))
+    assert settle("a.py", "", ours, theirs) == Resolved(expected, ("import-union",))
 
 
 def test_a_name_that_a_side_no_longer_imports_stays_away() -> None:
     settled = settle("a.py", "from x import a, b\n", "from x import a\n", "from x import a, b, c\n")
-    assert settled == Settled("from x import a, c\n", ("import-union",))
+    assert settled == Resolved("from x import a, c\n", ("import-union",))
 
 
 def test_names_that_are_in_no_order_stay_in_the_order_of_both() -> None:
     settled = settle("a.py", "from x import z, a\n", "from x import z, m, a\n", "from x import z, a, b\n")
-    assert settled == Settled("from x import z, m, a, b\n", ("import-union",))
+    assert settled == Resolved("from x import z, m, a, b\n", ("import-union",))
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ MAIN = "def main() -> None:\n    pass\n"
 def test_definitions_of_different_names_stand_one_below_the_other() -> None:
     settled = settle("a.py", MAIN, TWO + MAIN, "import os\n\nLIMIT: int = 3\n\n\n" + ONE + THREE + MAIN)
     expected = TWO + "import os\n\nLIMIT: int = 3\n\n\n" + ONE + THREE + MAIN
-    assert settled == Settled(expected, ("definitions",))
+    assert settled == Resolved(expected, ("definitions",))
 
 
 def test_methods_of_different_names_stand_one_below_the_other() -> None:
     base = "class A:\n    def z(self):\n        return 0\n"
     ours, theirs = (f"{base}\n    def {name}(self):\n        return 1\n" for name in "ab")
     settled = settle("a.py", base, ours, theirs)
-    assert settled == Settled(ours + theirs.removeprefix(base), ("definitions",))
+    assert settled == Resolved(ours + theirs.removeprefix(base), ("definitions",))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_definitions_are_not_put_between_a_decorator_and_its_function() -> None:
     head = "@cached\n"
     assert settle("a.py", head + MAIN, head + ONE[8:] + head + MAIN, head + ONE[8:].replace("one", "two")) is None
     conflicted = "@cached\n<<<<<<< a\nx = 1\n||||||| b\n=======\ny = 1\n>>>>>>> c\n" + MAIN
-    assert settle_file(Sides("a.py", head + MAIN, f"{head}x = 1\n{MAIN}", f"{head}y = 1\n{MAIN}"), conflicted) is None
+    assert resolve_file(Sides("a.py", head + MAIN, f"{head}x = 1\n{MAIN}", f"{head}y = 1\n{MAIN}"), conflicted) is None
 
 
 def test_definitions_whose_last_lines_follow_the_conflict_are_left_alone() -> None:
@@ -147,7 +147,7 @@ def test_definitions_whose_last_lines_follow_the_conflict_are_left_alone() -> No
     conflicted = (
         f"<<<<<<< a\ndef p():\n    y = p\n||||||| b\n=======\ndef q():\n    y = q\n>>>>>>> c\n    return x\n\n\n{base}"
     )
-    assert settle_file(Sides("a.py", base, ours, theirs), conflicted) is None
+    assert resolve_file(Sides("a.py", base, ours, theirs), conflicted) is None
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -156,9 +156,9 @@ def test_definitions_next_to_another_conflict_are_left_alone(*, swapped: bool) -
     hunks = [f"<<<<<<< a\n{ours}\n||||||| b\n=======\n{theirs}\n>>>>>>> c\n" for ours, theirs in lines]
     first, last = reversed(hunks) if swapped else hunks
     near = Sides("a.py", "\n", "a = 1\n\nc=1\n", "b = 1\n\nc = 1\n")
-    assert settle_file(near, first + "\n" + last) is None
+    assert resolve_file(near, first + "\n" + last) is None
     apart = Sides("a.py", "d = 1\n", "a = 1\nd = 1\nc=1\n", "b = 1\nd = 1\nc = 1\n")
-    assert settle_file(apart, first + "d = 1\n" + last) is not None
+    assert resolve_file(apart, first + "d = 1\n" + last) is not None
 
 
 def test_definitions_in_the_place_of_something_else_are_left_alone() -> None:
@@ -194,7 +194,7 @@ def test_entries_of_a_set_are_united_in_the_order_of_both(
     path: str, base: str, ours: str, theirs: str, expected: str | list[str]
 ) -> None:
     text = expected if isinstance(expected, str) else ours + str(expected[1])
-    assert settle(path, base, ours, theirs) == Settled(text, ("set-like",))
+    assert settle(path, base, ours, theirs) == Resolved(text, ("set-like",))
 
 
 @pytest.mark.parametrize(
@@ -206,16 +206,16 @@ def test_entries_of_a_set_are_united_in_the_order_of_both(
     ],
 )
 def test_an_entry_that_a_side_removed_does_not_come_back(base: str, ours: str, theirs: str, expected: str) -> None:
-    assert settle(".gitignore", base, ours, theirs) == Settled(expected, ("set-like",))
+    assert settle(".gitignore", base, ours, theirs) == Resolved(expected, ("set-like",))
 
 
 def test_entries_are_the_same_whatever_blank_lines_follow() -> None:
     settled = settle("CHANGELOG", "", "- a\n\n- b\n", "- a\n- c\n")
-    assert settled == Settled("- a\n\n- b\n- c\n", ("set-like",))
+    assert settled == Resolved("- a\n\n- b\n- c\n", ("set-like",))
 
 
 def test_an_entry_that_one_side_has_twice_is_there_twice() -> None:
-    assert settle("log.jsonl", "", "x\nx\ny\n", "x\nz\n") == Settled("x\nx\ny\nz\n", ("set-like",))
+    assert settle("log.jsonl", "", "x\nx\ny\n", "x\nz\n") == Resolved("x\nx\ny\nz\n", ("set-like",))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_entries_that_have_to_do_with_one_another_are_left_alone(path: str, base
 
 def test_an_entry_is_not_put_between_another_and_what_is_indented_below_it() -> None:
     sides = Sides("CHANGELOG.md", "  x\n", "- a\n  x\n", "- b\n  x\n")
-    assert settle_file(sides, "<<<<<<< a\n- a\n||||||| b\n=======\n- b\n>>>>>>> c\n  x\n") is None
+    assert resolve_file(sides, "<<<<<<< a\n- a\n||||||| b\n=======\n- b\n>>>>>>> c\n  x\n") is None
 
 
 def test_one_conflict_that_no_rule_settles_leaves_the_whole_file() -> None:
@@ -253,7 +253,7 @@ def test_one_conflict_that_no_rule_settles_leaves_the_whole_file() -> None:
     base, ours, theirs = "a\n" + between + "x\n", "b\n" + between + "y  z\n", "c\n" + between + "y z\n"
     assert settle("a.txt", base, ours, theirs) is None
     settled = settle("a.txt", base, ours.replace("b", "c  c"), theirs.replace("c", "c c"))
-    assert settled == Settled("c  c\n" + between + "y  z\n", ("same", "same"))
+    assert settled == Resolved("c  c\n" + between + "y  z\n", ("same", "same"))
 
 
 @pytest.mark.parametrize(
@@ -271,21 +271,21 @@ def test_one_conflict_that_no_rule_settles_leaves_the_whole_file() -> None:
 def test_a_result_that_does_not_read_as_the_versions_do_is_refused(path: str, text: str, bad: str) -> None:
     base = {"a.json": "[]\n"}.get(path, "")
     sides = Sides(path, base, text, text + "\n")
-    for result, expected in ((text, Settled(text, ("same",))), (bad, None)):
-        assert settle_file(sides, f"<<<<<<< a\n{result}||||||| b\n{base}=======\n{result}\n>>>>>>> c\n") == expected
+    for result, expected in ((text, Resolved(text, ("same",))), (bad, None)):
+        assert resolve_file(sides, f"<<<<<<< a\n{result}||||||| b\n{base}=======\n{result}\n>>>>>>> c\n") == expected
 
 
 def test_what_did_not_parse_before_need_not_parse_now() -> None:
     settled = settle("a.py", "print 1\nx\n", "print 1\ny  z\n", "print 1\ny z\n")
-    assert settled == Settled("print 1\ny  z\n", ("same",))
+    assert settled == Resolved("print 1\ny  z\n", ("same",))
 
 
 def test_what_a_side_added_elsewhere_must_not_be_missing() -> None:
     sides = Sides("a.txt", "a\n", "b\nmine\n", "b \n")
     hunk = "<<<<<<< a\nb\n||||||| b\na\n=======\nb \n>>>>>>> c\n"
-    assert settle_file(sides, hunk + "mine\n") is not None
-    assert settle_file(sides, hunk) is None
-    assert settle_file(sides, hunk + "mine\nmine\n") is None
+    assert resolve_file(sides, hunk + "mine\n") is not None
+    assert resolve_file(sides, hunk) is None
+    assert resolve_file(sides, hunk + "mine\nmine\n") is None
 
 
 def test_one_definition_that_both_sides_add_in_different_places_is_refused() -> None:
@@ -293,13 +293,13 @@ def test_one_definition_that_both_sides_add_in_different_places_is_refused() -> 
     ours, theirs = ONE + base.replace("a = 1", "a  = 2"), base.replace("a = 1", "a = 2") + ONE
     conflicted = make_conflict(base, ours, theirs)
     assert conflicted.count("def one") == 2
-    assert settle_file(Sides("a.py", base, ours, theirs), conflicted) is None
-    assert settle_file(Sides("a.txt", base, ours, theirs), conflicted) is None
+    assert resolve_file(Sides("a.py", base, ours, theirs), conflicted) is None
+    assert resolve_file(Sides("a.txt", base, ours, theirs), conflicted) is None
 
 
 def test_code_that_python_warns_of_is_code() -> None:
     settled = settle("a.py", "", "y = '\\d'\n", "z = 1\n")
-    assert settled == Settled("y = '\\d'\nz = 1\n", ("definitions",))
+    assert settled == Resolved("y = '\\d'\nz = 1\n", ("definitions",))
 
 
 @pytest.mark.parametrize("deep", ["-" * 9_999 + "1\n", "(" * 9_999 + "\n", "1" + "+1" * 9_999 + "\n"])
@@ -309,13 +309,13 @@ def test_code_that_python_cannot_read_is_refused_and_does_no_harm(deep: str) -> 
 
 def test_code_with_null_bytes_is_refused_and_does_no_harm() -> None:
     conflicted = "<<<<<<< a\nx = 1\n||||||| b\n=======\ny = '\0'\n>>>>>>> c\n"
-    assert settle_file(Sides("a.py", "", "x = 1\n", "y = '\0'\n"), conflicted) is None
+    assert resolve_file(Sides("a.py", "", "x = 1\n", "y = '\0'\n"), conflicted) is None
 
 
 @pytest.mark.parametrize("deep", ["[" * 99_999 + "\n", "9" * 9_999 + "\n", '"\udcff"\n'])
 @pytest.mark.parametrize("path", ["a.json", "a.toml"])
 def test_data_that_cannot_be_read_does_no_harm(path: str, deep: str) -> None:
-    assert settle(path, deep, f"{deep}a  b\n", f"{deep}a b\n") == Settled(f"{deep}a  b\n", ("same",))
+    assert settle(path, deep, f"{deep}a  b\n", f"{deep}a b\n") == Resolved(f"{deep}a  b\n", ("same",))
 
 
 @pytest.mark.parametrize("marker", ["<<<<<<< x", "||||||| x", ">>>>>>> x", "<<<<<<<"])
@@ -333,7 +333,7 @@ def test_a_conflict_that_is_written_about_is_not_settled() -> None:
 
 def test_a_line_of_equal_signs_is_prose_unless_it_is_part_of_the_conflict() -> None:
     head = "Chapter\n=======\n"
-    assert settle("a.rst", head + "a\n", head + "b\n", head + "b \n") == Settled(head + "b\n", ("same",))
+    assert settle("a.rst", head + "a\n", head + "b\n", head + "b \n") == Resolved(head + "b\n", ("same",))
     assert settle("a.rst", "a\n", head, head.replace("\n", " \n", 1)) is None
 
 
@@ -341,15 +341,15 @@ def test_a_line_of_equal_signs_is_prose_unless_it_is_part_of_the_conflict() -> N
 def test_a_file_that_a_side_deleted_is_refused(missing: str) -> None:
     versions: dict[str, str | None] = {"base": "a\n", "ours": "b\n", "theirs": "b \n"}
     conflicted = "<<<<<<< a\nb\n||||||| b\na\n=======\nb \n>>>>>>> c\n"
-    assert settle_file(Sides("a.txt", **versions), conflicted) is not None
-    assert settle_file(Sides("a.txt", **versions | {missing: None}), conflicted) is None
+    assert resolve_file(Sides("a.txt", **versions), conflicted) is not None
+    assert resolve_file(Sides("a.txt", **versions | {missing: None}), conflicted) is None
 
 
 def test_a_file_that_both_sides_added_is_settled_like_any_other() -> None:
     conflicted = make_conflict("", "[1]\n", "[ 1 ]\n")
-    assert settle_file(Sides("a.json", None, "[1]\n", "[ 1 ]\n"), conflicted) == Settled("[1]\n", ("same",))
+    assert resolve_file(Sides("a.json", None, "[1]\n", "[ 1 ]\n"), conflicted) == Resolved("[1]\n", ("same",))
     swapped = conflicted.replace("[1]", "]1[").replace("[ 1 ]", "] 1 [")
-    assert settle_file(Sides("a.json", None, "[1]\n", "[ 1 ]\n"), swapped) is None
+    assert resolve_file(Sides("a.json", None, "[1]\n", "[ 1 ]\n"), swapped) is None
 
 
 @pytest.mark.parametrize(
@@ -360,14 +360,14 @@ def test_a_file_that_both_sides_added_is_settled_like_any_other() -> None:
     ],
 )  # fmt: skip
 def test_markers_that_are_not_in_order_are_refused(conflicted: str) -> None:
-    assert settle_file(Sides("a.txt", "a\n", "b\n", "b \n"), conflicted) is None
+    assert resolve_file(Sides("a.txt", "a\n", "b\n", "b \n"), conflicted) is None
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_line_endings_stay_what_they_were(end: str) -> None:
     base, ours, theirs = (text.replace("\n", end) for text in ("a\nb\n", "a\nb\nc\n", "a\nb\nd\n"))
     settled = settle(".gitignore", base, ours, theirs)
-    assert settled == Settled(f"a{end}b{end}c{end}d{end}", ("set-like",))
+    assert settled == Resolved(f"a{end}b{end}c{end}d{end}", ("set-like",))
 
 
 @pytest.mark.parametrize("ours", ["a\r\nb\r\nc\r\n", "a\nb\nc\r\n"])
@@ -388,16 +388,16 @@ def test_a_side_with_other_line_endings_is_refused(ours: str) -> None:
 def test_whether_the_last_line_ends_is_merged_too(ends: tuple[str, str, str], expected: str) -> None:
     end = "\r\n" if "\r\n" in ends else "\n"
     base, ours, theirs = (f"{end}".join(text) + last for text, last in zip(("a", "ab", "ac"), ends, strict=True))
-    assert settle(".gitignore", base, ours, theirs) == Settled(end.join("abc") + expected, ("set-like",))
+    assert settle(".gitignore", base, ours, theirs) == Resolved(end.join("abc") + expected, ("set-like",))
 
 
 def test_odd_bytes_are_kept_as_they_are() -> None:
     settled = settle("CHANGELOG", "\udcff\n", "\udcff\n\udc80 a\n", "\udcff\nb\x0c\u2028c\n")
-    assert settled == Settled("\udcff\n\udc80 a\nb\x0c\u2028c\n", ("set-like",))
+    assert settled == Resolved("\udcff\n\udc80 a\nb\x0c\u2028c\n", ("set-like",))
 
 
 def test_a_file_too_large_is_refused_at_once() -> None:
-    def settle_after(length: int) -> Settled | None:
+    def settle_after(length: int) -> Resolved | None:
         base, ours, theirs = ("x" * length + text for text in ("\na\n", "\nb\n", "\nb \n"))
         return settle("a.txt", base, ours, theirs)
 
@@ -412,8 +412,8 @@ def test_many_lines_and_many_conflicts_take_time_in_proportion() -> None:
         ]
         conflicted = make_conflict(*versions)
         began = process_time()
-        settled = settle_file(Sides("a.txt", *versions), conflicted)
-        assert settled == Settled(versions[1], ("same",) * count)
+        settled = resolve_file(Sides("a.txt", *versions), conflicted)
+        assert settled == Resolved(versions[1], ("same",) * count)
         assert list_lost_lines(Sides("a.txt", *versions), settled.text) == []
         return process_time() - began
 
@@ -435,8 +435,8 @@ def test_what_git_leaves_in_a_tree_is_settled_as_well(tmp_path: Path) -> None:
     assert merged.returncode == 1, "there is a conflict"
     tree = merged.stdout.split("\n")[0]
     conflicted = f"{git(tmp_path, 'show', f'{tree}:a.py')}\n"
-    settled = settle_file(Sides("a.py", **texts), conflicted)
-    assert settled == Settled(ONE + TWO + MAIN, ("definitions",))
+    settled = resolve_file(Sides("a.py", **texts), conflicted)
+    assert settled == Resolved(ONE + TWO + MAIN, ("definitions",))
 
 
 @pytest.mark.parametrize(

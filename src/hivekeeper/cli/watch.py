@@ -50,9 +50,11 @@ def is_settled(connection: Connection, convoy: str, *, now: str, is_attended: bo
         return False
     repos = queries.list_repos(connection)
     if found.state is ConvoyState.ACTIVE:
-        away = _waits_for_repository(connection, convoy, {repo.name for repo in repos if repo.is_away})
+        away = _waits_for_repository(connection, convoy, {repo.name for repo in repos if repo.is_unreachable})
         return away or (not is_attended and waits_for_person(connection, convoy, now=now))
-    return all(not repo.awaits_publishing or repo.publish_problem or repo.problem or repo.is_away for repo in repos)
+    return all(
+        not repo.awaits_publishing or repo.publish_problem or repo.problem or repo.is_unreachable for repo in repos
+    )
 
 
 def _waits_for_repository(connection: Connection, convoy: str, away: set[str]) -> bool:

@@ -9,12 +9,12 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 
-def settle_convoy(
+def end_convoy(
     tx: Transaction, convoy: str, outcome: Outcome, *, at: str, why: str = "some tasks need a person"
 ) -> bool:
     """Record what a convoy has come to, at the true end of its last task."""
     match outcome:
-        case Outcome.GOING_ON:
+        case Outcome.ACTIVE:
             return False
         case Outcome.COMPLETE:
             tx.record(e.ConvoyCompleted(convoy), occurred_at=at)

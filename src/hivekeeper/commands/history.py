@@ -14,11 +14,11 @@ def is_checkpoint_due(head: int, last: int) -> bool:
     return head - last >= EVENTS_A_CHECKPOINT
 
 
-def keep_checkpoint(tx: Transaction) -> bool:
+def save_due_checkpoint(tx: Transaction) -> bool:
     """Put the state by, as it is in this transaction; False when none is due."""
     if not is_checkpoint_due(tx.head.seq, queries.find_last_checkpoint(tx.connection)):
         return False
-    tx.put_checkpoint(encode_state(tx.connection))
+    tx.save_checkpoint(encode_state(tx.connection))
     return True
 
 

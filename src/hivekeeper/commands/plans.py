@@ -74,7 +74,7 @@ def add_task(tx: Transaction, convoy: str, spec: TaskSpec, *, why: str = "") -> 
     return submitted.added == 1
 
 
-def want_repo(tx: Transaction, spec: RepoSpec) -> None:
+def request_fetch(tx: Transaction, spec: RepoSpec) -> None:
     """Have a repository's mirror fetched; a name stands for one repository for ever."""
     known = _find_same_repo(tx, spec)
     is_under_way = known is not None and known.state is RepoState.FETCHING and known.fetch_retry_at is None
@@ -203,7 +203,7 @@ def _take_repo(tx: Transaction, spec: RepoSpec, *, is_wanted: bool) -> str:
     if user:
         spec = replace(spec, **{name: getattr(known, name) for name in changed})
     if is_wanted or (changed and not user):
-        want_repo(tx, spec)
+        request_fetch(tx, spec)
     if not user:
         return ""
     said = f"Repository '{spec.name}' is already here with another {' and '.join(changed)}, and {user} is to use it"

@@ -20,7 +20,7 @@ _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._-]+|\.{2,}")
 
 
 @dataclass(frozen=True, slots=True)
-class HandedIn:
+class SubmittedBranch:
     """What came of a branch: its task, the commit it was at, and what is to be said of it."""
 
     task: str
@@ -31,13 +31,13 @@ class HandedIn:
 
 def submit_branch(
     tx: Transaction, repo: RepoRow, branch: str, commit: str, *, is_hotfix: bool = False, why: str = ""
-) -> HandedIn:
+) -> SubmittedBranch:
     """Hand a person's branch to the queue as it is now; of a commit that is known it is told what became of it."""
     queues = list_queues(tx)
     known = [task for convoy in queues for task in queries.list_tasks_of_convoy(tx.connection, convoy.name)]
     for task in known:
         if task.repo == repo.name and task.get_details().get("commit") == commit:
-            return HandedIn(task.key, commit, added=False, said=_tell_outcome(tx, task))
+            return SubmittedBranch(task.key, commit, added=False, said=_tell_outcome(tx, task))
     taken, stem = {task.id for task in known}, _NOT_IN_AN_ID.sub("-", branch).strip("-._")[:_MAX_STEM] or "branch"
     # The same commit may be wanted in two repositories: then the second has a number.
     ids = (f"{stem}{f'-{number}' if number else ''}-{commit[:10]}" for number in count())
@@ -48,7 +48,7 @@ def submit_branch(
     said = (
         f"{branch} goes to the {'head of the ' if is_hotfix else ''}queue of {repo.name}, as it is now: {added.task}."
     )
-    return HandedIn(added.task, commit, added=True, said=said)
+    return SubmittedBranch(added.task, commit, added=True, said=said)
 
 
 def list_queues(tx: Transaction) -> list[ConvoyRow]:

@@ -27,7 +27,7 @@ from hivekeeper.config.located import (
 from hivekeeper.config.settings import BytesLimit, CountLimit, SecondsLimit
 from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id, show
 from hivekeeper.domain.plan import Limits, PlanSpec, RepoSpec, has_password, is_inside, is_url, make_task
-from hivekeeper.domain.plan_problems import Problem, find_both, find_problems, name_task
+from hivekeeper.domain.plan_problems import Problem, find_exclusive, find_problems, name_task
 
 MAX_BYTES = 16 << 20
 LIMIT_FIELDS = {
@@ -216,7 +216,7 @@ def _check_parts(located: Located, problems: Problems, runners: Collection[str] 
         if not is_name(name):
             problems.add(f"the name of repo {show(name)} must be {NAME_RULE}", located.line(("repos", name)))
         if isinstance(said, dict):
-            found += find_both(("repos", name), f"repo {show(name)}", said, ("path", "url"), is_needed=True)
+            found += find_exclusive(("repos", name), f"repo {show(name)}", said, ("path", "url"), is_needed=True)
     found += find_problems(
         tasks,
         repos=repos,

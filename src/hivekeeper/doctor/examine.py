@@ -119,7 +119,7 @@ def repair(root: Path, *, say: Say = lambda _what: None, clock: Clock | None = N
         # Not checked again, which would replay the whole log: a dropped checkpoint is never made again.
         for seq in (finding.fix.seq for finding in fixed if isinstance(finding.fix, DropCheckpoint)):
             with ledger.write(held.authority) as tx:
-                tx.drop_checkpoint(seq)
+                tx.delete_checkpoint(seq)
             done.append(f"Dropped the checkpoint at event {seq}.")
     fixed = tuple(finding for finding in fixed if finding.fix is None)
     return Report((*fixed, *_check_world(root, clock, say, fixed)), tuple(done), tuple(left))

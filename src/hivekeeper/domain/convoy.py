@@ -9,7 +9,7 @@ from hivekeeper.domain.states import TaskState
 class Outcome(StrEnum):
     """How a convoy stands."""
 
-    GOING_ON = "GOING_ON"
+    ACTIVE = "ACTIVE"
     COMPLETE = "COMPLETE"
     FAILED = "FAILED"
 
@@ -23,7 +23,7 @@ def decide_outcome(counts: Mapping[TaskState, int], ready: int) -> Outcome:
     if counts.keys() <= {TaskState.COMPLETE, TaskState.CANCELLED}:
         return Outcome.COMPLETE
     if counts.get(TaskState.IN_PROGRESS, 0) or counts.get(TaskState.CANCELLING, 0) or ready:
-        return Outcome.GOING_ON
+        return Outcome.ACTIVE
     return Outcome.FAILED
 
 

@@ -17,7 +17,7 @@ _LEFT = "What the worker left "  # as the hive's own commits begin
 _TRAILER = re.compile(r"\s*Hive-[A-Za-z]+\s*:", re.IGNORECASE)
 
 
-def choose_settling(repo: RepoRow, paths: Sequence[str], *, are_files: bool, has_resolver: bool) -> str | None:
+def choose_tier(repo: RepoRow, paths: Sequence[str], *, are_files: bool, has_resolver: bool) -> str | None:
     """Choose what settles a conflict: commands that make each file anew, the resolver, or nothing here."""
     if not are_files:
         return None

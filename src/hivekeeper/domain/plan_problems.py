@@ -56,8 +56,8 @@ def find_problems(
     yield from _check_outputs(listed)
     known = {**first, **earlier}
     for task in listed:
-        yield from find_both(task.place, task.who, task.said, ("command", "prompt"), is_needed=True)
-        yield from find_both(task.place, task.who, task.said, ("agent", "strengths"))
+        yield from find_exclusive(task.place, task.who, task.said, ("command", "prompt"), is_needed=True)
+        yield from find_exclusive(task.place, task.who, task.said, ("agent", "strengths"))
         yield from _check_repo(task, repos, suggest)
         yield from _check_after(task, known, suggest)
     yield from _find_cycles(first, earlier)
@@ -69,7 +69,7 @@ def name_task(number: int, said: object) -> str:
     return f"task {show(name)}" if isinstance(name, str) else f"task {number + 1} of the list"
 
 
-def find_both(
+def find_exclusive(
     place: Place, who: str, said: Said, keys: tuple[str, str], *, is_needed: bool = False
 ) -> Iterator[Problem]:
     """Find whether both of two keys are there that exclude each other, or neither where one `is_needed`."""
@@ -133,7 +133,7 @@ def _check_outputs(tasks: Iterable[_Task]) -> Iterator[Problem]:
     """Find files that cannot be promised, or that two tasks promise, however their paths are written."""
     owners: dict[tuple[str, ...], tuple[str, Place]] = {}
     for task in tasks:
-        yield from find_both(task.place, task.who, task.said, ("output", "outputs"))
+        yield from find_exclusive(task.place, task.who, task.said, ("output", "outputs"))
         output = task.said.get("output")
         said: list[tuple[Place, str]] = [(("output",), output)] if isinstance(output, str) else []
         for keys, path in (*said, *((("outputs", i), text) for i, text in task.list_texts("outputs"))):

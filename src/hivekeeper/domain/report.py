@@ -44,7 +44,7 @@ _WORDS = {
 ENDED_WELL = (Outcome.DONE,)
 # Not the task's fault, so the runner is put on hold and the attempt does not fail; the last two wait for a person.
 LIMITED = (Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.NO_ANSWER, Outcome.AUTH, Outcome.SETUP)
-FOR_A_PERSON = (Outcome.AUTH, Outcome.SETUP)
+NEEDS_PERSON = (Outcome.AUTH, Outcome.SETUP)
 
 
 @dataclass(frozen=True, slots=True)

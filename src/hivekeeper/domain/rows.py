@@ -62,7 +62,7 @@ class RepoRow:
     fetch_retry_at: str | None = None
 
     @property
-    def is_away(self) -> bool:
+    def is_unreachable(self) -> bool:
         """Tell whether it could not be read for so long that a person should look."""
         return self.state is RepoState.FETCHING and self.fetch_failures >= MAX_FETCH_FAILURES
 

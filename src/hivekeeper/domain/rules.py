@@ -1,4 +1,4 @@
-"""Conflicts that need no judgement: settled by rules that are nearly always right, or not at all.
+"""Conflicts that need no judgement: resolved by rules that are nearly always right, or not at all.
 
 1. Each hunk that git left (diff3) is offered to the rules in their order. One hunk that none settles leaves the whole
    file to the next tier.
@@ -62,8 +62,8 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A file without conflicts, and the rule that settled each hunk."""
+class Resolved:
+    """A file without conflicts, and the rule that resolved each hunk."""
 
     text: str
     by: tuple[str, ...]
@@ -79,7 +79,7 @@ class _Hunk:
     after: str
 
 
-def settle_file(sides: Sides, conflicted: str) -> Settled | None:
+def resolve_file(sides: Sides, conflicted: str) -> Resolved | None:
     """Settle every conflict in a file; None when one cannot be, or the result does not pass the gate."""
     if sides.ours is None or sides.theirs is None:
         return None
@@ -92,10 +92,10 @@ def settle_file(sides: Sides, conflicted: str) -> Settled | None:
     if len(ends) > 1 or parsed is None:
         return None
     contexts, hunks = parsed
-    settled = [found for hunk in hunks if (found := _settle_hunk(hunk)) is not None]
-    if len(settled) < len(hunks):
+    resolved = [found for hunk in hunks if (found := _resolve_hunk(hunk)) is not None]
+    if len(resolved) < len(hunks):
         return None
-    text = contexts[0] + "".join(said + context for (_, said), context in zip(settled, contexts[1:], strict=True))
+    text = contexts[0] + "".join(said + context for (_, said), context in zip(resolved, contexts[1:], strict=True))
     # Git ends the last line of a side that does not: whether it does is merged like anything else.
     was, by_us, by_them = (not version or version.endswith("\n") for version in versions)
     if not (by_us if by_them == was else by_them):
@@ -103,7 +103,7 @@ def settle_file(sides: Sides, conflicted: str) -> Settled | None:
     readable = versions if sides.base is not None else versions[1:]
     if has_markers(text) or not _conserves(versions, text) or not _reads_well(sides.path, readable, text):
         return None
-    return Settled(text.replace("\n", ends.pop()) if ends else text, tuple(name for name, _ in settled))
+    return Resolved(text.replace("\n", ends.pop()) if ends else text, tuple(name for name, _ in resolved))
 
 
 def has_markers(text: str) -> bool:
@@ -125,7 +125,7 @@ def list_lost_lines(sides: Sides, result: str) -> list[str]:
 
 
 def _split_conflicts(path: str, text: str) -> tuple[list[str], list[_Hunk]] | None:
-    """Split into what is settled and what is not, alternating; None where the markers are not in order."""
+    """Split into what is resolved and what is not, alternating; None where the markers are not in order."""
     parts: list[list[str]] = [[]]
     for line in _LINE.findall(_use_line_feeds(text)):
         expected = "<|=>"[(len(parts) - 1) % 4]
@@ -146,7 +146,7 @@ def _split_conflicts(path: str, text: str) -> tuple[list[str], list[_Hunk]] | No
     return ["".join(context) for context in contexts], hunks
 
 
-def _settle_hunk(hunk: _Hunk) -> tuple[str, str] | None:
+def _resolve_hunk(hunk: _Hunk) -> tuple[str, str] | None:
     return next(((name, text) for name, rule in _RULES.items() if (text := rule(hunk)) is not None), None)
 
 

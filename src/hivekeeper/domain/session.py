@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain.hive_rows import HoldRow
-from hivekeeper.domain.report import FOR_A_PERSON, LIMITED, Outcome
+from hivekeeper.domain.report import LIMITED, NEEDS_PERSON, Outcome
 from hivekeeper.domain.rows import MessageRow, RunRow, TaskRow
 from hivekeeper.domain.run import PERSON
 from hivekeeper.domain.states import RunState
@@ -105,7 +105,7 @@ def decide_hold(run: RunRow, outcome: Outcome, before: HoldRow | None, earlier: 
     if outcome not in LIMITED or (outcome is Outcome.NO_ANSWER and earlier >= MAX_NO_ANSWERS):
         return None
     strikes = before.strikes + 1 if before else 1
-    in_s = None if outcome in FOR_A_PERSON else _back_off_s(outcome, strikes)
+    in_s = None if outcome in NEEDS_PERSON else _back_off_s(outcome, strikes)
     return Hold("runner", str(run.runner), outcome.value, in_s, strikes)
 
 

@@ -102,14 +102,14 @@ class Clear:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Reject:
     """The car failed twice on an integration branch that passes."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Resolve:
     """The car conflicts with what has landed."""
 
     key: str
@@ -122,7 +122,7 @@ class Stop:
     key: str | None = None
 
 
-Action = Build | Verify | VerifyMain | Land | Suspect | Clear | Refuse | Settle | Stop
+Action = Build | Verify | VerifyMain | Land | Suspect | Clear | Reject | Resolve | Stop
 Policy = Callable[[Snapshot], list[Action]]
 
 
@@ -167,7 +167,7 @@ def _plan_landed(car: Car, slots: int, *, may_land: bool) -> Action | None:
 def _plan_car(car: Car, parent: str, now: Snapshot, slots: int) -> Action | None:
     is_first = parent == now.head  # everything before it has landed
     if car.conflicts(parent):
-        return Settle(car.key) if is_first else None
+        return Resolve(car.key) if is_first else None
     if car.base != parent:
         return Build(car.key, parent)
     match car.verdict:
@@ -190,11 +190,11 @@ def _plan_suspect(car: Car, now: Snapshot, slots: int) -> Action | None:
         case Verdict.PASSED:
             return Clear(car.key)
         case Verdict.FAILED:
-            return _blame(Refuse(car.key), now, slots)
+            return _blame(Reject(car.key), now, slots)
         case Verdict.BROKEN:
             return Stop(car.key)
         case Verdict.UNTRIED if car.conflicts(now.head):
-            return Settle(car.key)
+            return Resolve(car.key)
         case Verdict.UNTRIED if car.base != now.head:
             return _blame(Build(car.key, now.head), now, slots)
         case Verdict.UNTRIED:

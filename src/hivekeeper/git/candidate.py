@@ -1,6 +1,6 @@
 """Making the commit that is to land: the change merged onto another commit, without a check-out.
 
-What git calls a conflict is settled by rules where they are sure. Everything here is made of objects that nothing
+What git calls a conflict is resolved by rules where they are sure. Everything here is made of objects that nothing
 points to, so it may be repeated or given up at any moment.
 """
 
@@ -19,7 +19,7 @@ MAX_TEXT = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to land: `commit` as it was handed in, `resolved` where a conflict of it was settled by a run.
+    """What is to land: `commit` as it was handed in, `resolved` where a conflict of it was resolved by a run.
 
     `base` is what it changes where that is not simply where histories part; `landed_as` is the change whose name it
     bears once it has landed, where that is not its own. `task` is whose it is, as its commit says.
@@ -50,7 +50,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class Unresolved:
     """The change cannot be merged: `tree` has the markers, in `paths`; `hunks` shows them."""
 
     tree: str
@@ -60,8 +60,8 @@ class Clash:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
-    """Whoever settled its conflict left nothing of it."""
+class Empty:
+    """Whoever resolved its conflict left nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Unsound:
     can_be_mended: bool
 
 
-Unmerged = Clash | Nothing | Strays | Unsound
-Made = Candidate | Unmerged
+Unmergeable = Unresolved | Empty | Strays | Unsound
+Made = Candidate | Unmergeable
 
 
 def make_candidate(mirror: Mirror, onto: str, change: Change) -> Made:
@@ -99,12 +99,12 @@ def make_candidate(mirror: Mirror, onto: str, change: Change) -> Made:
         # The landing was not seen to its end, or an older ledger was put back: it does not land again.
         return Candidate(landed.parent, landed.commit, mirror.get_tree(landed.commit), tier)
     if isinstance(merged, Conflict):
-        settled = _settle(mirror, merged)
-        if isinstance(settled, Clash):
-            return settled
-        tree, tier = settled, "rules"
+        resolved = _resolve(mirror, merged)
+        if isinstance(resolved, Unresolved):
+            return resolved
+        tree, tier = resolved, "rules"
     elif adds_nothing:
-        return Nothing() if change.resolved else Candidate(onto, onto, before, tier)
+        return Empty() if change.resolved else Candidate(onto, onto, before, tier)
     else:
         tree = merged.tree
     changed = mirror.list_brought(ours, theirs) or ()
@@ -131,24 +131,24 @@ def _make_sides(mirror: Mirror, base: str, sides: tuple[str, str], at: str) -> t
     return ours, theirs
 
 
-def _settle(mirror: Mirror, conflict: Conflict) -> str | Clash:
-    """Settle what rules can, file by file, as a tree; the rest is a clash."""
-    settled: dict[str, tuple[str, str]] = {}
+def _resolve(mirror: Mirror, conflict: Conflict) -> str | Unresolved:
+    """Settle what rules can, file by file, as a tree; the rest is a unresolved."""
+    resolved: dict[str, tuple[str, str]] = {}
     left: list[str] = []
     hunks: list[str] = []
     for path, versions in conflict.versions.items():
         text = mirror.read_blob(f"{conflict.tree}:{path}") if _is_file(versions) else ""
-        by_rule = rules.settle_file(read_sides(mirror, path, versions), text) if text else None
+        by_rule = rules.resolve_file(read_sides(mirror, path, versions), text) if text else None
         if by_rule is None:
             left.append(path)
             hunks.append(f"--- {path}\n{_show_hunks(text)}" if text else f"--- {path} (no common file)")
         else:
-            settled[path] = (_find_mode(versions), by_rule.text)
-    tree = mirror.replace_files(conflict.tree, settled) if settled else conflict.tree
+            resolved[path] = (_find_mode(versions), by_rule.text)
+    tree = mirror.replace_files(conflict.tree, resolved) if resolved else conflict.tree
     if left:
         # Names that no environment can carry are for a person.
         are_files = all(_is_file(conflict.versions[path]) and _is_text(path) and "\n" not in path for path in left)
-        return Clash(tree, tuple(left), are_files, "\n".join(hunks)[:MAX_TEXT])
+        return Unresolved(tree, tuple(left), are_files, "\n".join(hunks)[:MAX_TEXT])
     return tree
 
 
@@ -184,8 +184,8 @@ def _find_strays(mirror: Mirror, onto: str, theirs: str, tree: str, changed: Seq
     return tuple(sorted(strays))
 
 
-def check_settled(mirror: Mirror, resolved: str, tree: str, paths: Sequence[str]) -> str | list[str]:
-    """Check how a clash was settled: say what is wrong with it, or list the lines of either side that it lacks."""
+def check_resolution(mirror: Mirror, resolved: str, tree: str, paths: Sequence[str]) -> str | list[str]:
+    """Check how a unresolved was resolved: say what is wrong with it, or list the lines of either side that it lacks."""
     if strays := set(mirror.list_changed(tree, resolved)) - set(paths):
         return f"it changed {min(strays)}, which was no part of the conflict"
     lost: list[str] = []

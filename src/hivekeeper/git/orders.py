@@ -101,9 +101,9 @@ def make_sandbox(sandbox: Path, public: Path, branch: str, mirror: Path, start: 
     return _script("make_sandbox", sandbox, public, branch, mirror, start, cache)
 
 
-def keep_setup(sandbox: Path, cache: Path) -> InSandbox:
+def cache_setup(sandbox: Path, cache: Path) -> InSandbox:
     """Keep what a setup made for later clones."""
-    return InSandbox(_script("keep_setup", sandbox, cache), _script("copy_setup", sandbox / "work"), (cache,))
+    return InSandbox(_script("cache_setup", sandbox, cache), _script("copy_setup", sandbox / "work"), (cache,))
 
 
 def snapshot_attempt(
@@ -134,23 +134,23 @@ def check_out_tree(mirror: Path, commit: str, directory: Path) -> Argv:
     return _script("check_out_tree", mirror, commit, directory)
 
 
-def check_out_again(mirror: Path, commit: str, checkout: Path, boot_id: str, cache: str) -> Argv:
+def reuse_checkout(mirror: Path, commit: str, checkout: Path, boot_id: str, cache: str) -> Argv:
     """Lay out exactly a commit's tree for the gate, where another was before; `cache` may be none."""
-    return _script("check_out_again", mirror, commit, checkout, boot_id, cache)
+    return _script("reuse_checkout", mirror, commit, checkout, boot_id, cache)
 
 
-def bring_branch(mirror: Path, source: str, commit: str, ref: str) -> Argv:
+def fetch_branch(mirror: Path, source: str, commit: str, ref: str) -> Argv:
     """Bring a commit of a person's own into the mirror, under a ref."""
-    return _script("bring_branch", mirror, source, commit, ref)
+    return _script("fetch_branch", mirror, source, commit, ref)
 
 
-def settle_conflict(  # noqa: PLR0913, PLR0917 - one argument of the script each
+def save_resolution(  # noqa: PLR0913, PLR0917 - one argument of the script each
     mirror: Path, public: Path, directory: Path, ref: str, tree: str, ours: str, theirs: str
 ) -> InSandbox:
     """Keep how a conflict was settled in a directory, under a ref of the mirror, as a merge of both sides."""
     draft = directory / "settled.draft"
-    outside = _script("settle_conflict", mirror, public, draft, ref, tree, ours, theirs)
-    return InSandbox(outside, _script("read_settled", directory / "work", tree), (draft,))
+    outside = _script("save_resolution", mirror, public, draft, ref, tree, ours, theirs)
+    return InSandbox(outside, _script("read_resolution", directory / "work", tree), (draft,))
 
 
 def check_out_trees(directory: Path, trees: Sequence[tuple[Path, str, str]]) -> Argv:

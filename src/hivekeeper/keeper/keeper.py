@@ -20,7 +20,7 @@ from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper import lease
 from hivekeeper.keeper.programs import find_hive_isolation, find_problem, refuse_secrets, refuse_weak_isolation
-from hivekeeper.loops import Counts, Leaving, Loop, Parts, find_loops
+from hivekeeper.loops import Counts, Loop, Parts, Shutdown, find_loops
 from hivekeeper.nudges import NudgeSocket, nudge
 from hivekeeper.runs.local import LocalRuns, Runs
 from hivekeeper.runs.wrapper import read_boot_id
@@ -70,7 +70,7 @@ class Keeper:
         self._workers = workers
         self._read_at = self._seen = _read_stamp(hive.places.root / FILE_NAME)  # whoever opened the hive has read it
         self._seen_s = 0.0
-        self._leaving = Leaving()
+        self._shutdown = Shutdown()
         self.loops = self._build()
         self._nudges = {loop.name: threading.Event() for loop in self.loops}
         self._committed = threading.Event()
@@ -94,7 +94,7 @@ class Keeper:
             self.find_isolation,
             lambda runner: find_problem(runner, self.find_isolation()),
             dict(os.environ),
-            self._leaving,
+            self._shutdown,
         )
         return [loop(parts) for loop in find_loops()]
 
@@ -111,8 +111,8 @@ class Keeper:
             self._seen, self._seen_s = stamp, self.clock.monotonic()
         if (
             stamp == self._read_at
-            or self._leaving.since
-            or self._leaving.is_closing
+            or self._shutdown.since
+            or self._shutdown.is_closing
             or self.clock.monotonic() - self._seen_s < SETTLED_AFTER_S
         ):
             return False
@@ -159,7 +159,7 @@ class Keeper:
 
         For a machine that is about to go: what was kept is where the next keeper goes on, here or elsewhere.
         """
-        since = self._leaving.since = self._leaving.since or self.clock.now()
+        since = self._shutdown.since = self._shutdown.since or self.clock.now()
         self._wake_all()
         deadline = self.clock.monotonic() + self.hive.settings.preempt_s
         while True:
@@ -173,7 +173,7 @@ class Keeper:
 
     def close_down(self) -> Sequence[Loop]:
         """Begin nothing more but what keeps the work of workers that end; tell which loops that takes."""
-        self._leaving.is_closing = True
+        self._shutdown.is_closing = True
         return [loop for loop in self.loops if loop.saves_work]
 
     def close(self) -> None:

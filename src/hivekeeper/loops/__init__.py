@@ -30,7 +30,7 @@ Counts = dict[str, int]
 
 
 @dataclass(slots=True)
-class Leaving:
+class Shutdown:
     """Whether the keeper is about to leave its workers, since when, and whether it is to end them first."""
 
     since: str | None = None
@@ -50,7 +50,7 @@ class Parts:
     find_isolation: Callable[[], Isolation]
     find_problem: Callable[[Runner], str | None] = lambda _: None
     environment: Mapping[str, str] = field(default_factory=dict)
-    leaving: Leaving = field(default_factory=Leaving)
+    shutdown: Shutdown = field(default_factory=Shutdown)
 
 
 @dataclass(frozen=True, slots=True)

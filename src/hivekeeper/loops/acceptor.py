@@ -21,7 +21,7 @@ from hivekeeper.domain.states import ConvoyState
 from hivekeeper.domain.steps import Action, Done, Facts, Failed, Start, Wait, decide
 from hivekeeper.git import orders
 from hivekeeper.loops import Counts, Loop, Wakes
-from hivekeeper.specs.sandboxed import limit_ours, limit_theirs, make_environment, make_mounts
+from hivekeeper.specs.sandboxed import hive_limits, make_environment, make_mounts, user_limits
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
@@ -77,18 +77,18 @@ class Acceptor(Loop):
         """Say what a convoy has come to, by the run that decides it: only its own command accepts it."""
         name, at = case.convoy.name, run.ended_at or run.intended_at
         if run.kind == "accept" and run.succeeded:
-            commands.settle_convoy(tx, name, c.Outcome.COMPLETE, at=at)
+            commands.end_convoy(tx, name, c.Outcome.COMPLETE, at=at)
         else:
-            commands.settle_convoy(tx, name, c.Outcome.FAILED, at=at, why=f"{words}: {describe_ending(run)}")
+            commands.end_convoy(tx, name, c.Outcome.FAILED, at=at, why=f"{words}: {describe_ending(run)}")
 
     def _specify(self, case: _Case, kind: str) -> RunSpec:
-        places, root, ours = self._places, str(self._places.root), limit_ours(ACCEPT_WALL_S)
+        places, root, ours = self._places, str(self._places.root), hive_limits(ACCEPT_WALL_S)
         directory = places.gate(f"{case.convoy.name}/_accept", 1)
         match kind:
             case "accept":
                 commits = " ".join(f"{repo.name}={repo.integration}" for repo in case.repos)
                 environment = make_environment(places, directory, HIVE_COMMITS=commits)
-                mounts, limits = make_mounts(places, directory), limit_theirs(ACCEPT_WALL_S)
+                mounts, limits = make_mounts(places, directory), user_limits(ACCEPT_WALL_S)
                 argv = make_shell_argv(str(case.convoy.accept))
                 return RunSpec(argv, str(directory / "work"), environment, limits, mounts)
             case "trees":

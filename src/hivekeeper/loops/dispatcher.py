@@ -41,7 +41,7 @@ from hivekeeper.specs.attempt import Work, specify_agent, specify_step
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
-from hivekeeper.working.evidence import Proven, choose_start, look_at_work
+from hivekeeper.working.evidence import Succeeded, check_work, choose_start
 from hivekeeper.working.telling import list_told, tell
 
 
@@ -68,7 +68,7 @@ class Park:
     why: str
 
 
-Move = Begin | PlaceHold | Park | Stop | Cancelled | Proven | a.Fail | a.LeaveUnknown
+Move = Begin | PlaceHold | Park | Stop | Cancelled | Succeeded | a.Fail | a.LeaveUnknown
 _WOKEN_BY = (
     e.TaskAdded,
     e.TaskRetryRequested,
@@ -93,7 +93,7 @@ class Dispatcher(Loop):
 
     def run_once(self) -> Counts:
         """Judge what has ended, save what is being made, then fill the free workers."""
-        leaving = self._parts.leaving
+        shutdown = self._parts.shutdown
         with self._ledger.read() as connection:
             repos = {repo.name: repo for repo in queries.list_repos(connection)}
             holds = queries.list_holds(connection)
@@ -104,10 +104,10 @@ class Dispatcher(Loop):
                 of_attempt = runs.get((task.key, attempt.number), [])
                 work = self._gather(task, attempt.number, attempt.start, repos, of_attempt)
                 move = self._decide(connection, work, holds)
-                if move is not None and (not leaving.is_closing or _is_saving(move)):
+                if move is not None and (not shutdown.is_closing or _is_saving(move)):
                     moves.append((attempt, work, move))
             freed = sum(not isinstance(move, Begin | Stop | PlaceHold) for _, _, move in moves)
-            is_leaving = leaving.since or leaving.is_closing
+            is_leaving = shutdown.since or shutdown.is_closing
             free = 0 if is_leaving else max(0, self._settings.workers - len(working) + freed)
             resumed, ready, exhausted = self._choose(connection, free)
             begun: list[tuple[Work, Move | None]] = []
@@ -232,9 +232,9 @@ class Dispatcher(Loop):
         since = a.get_last_save(work.runs) if work.task.repo is not None else None
         if since is None:
             return None
-        now_s, leaving_since = to_seconds(self._clock.now()), self._parts.leaving.since
-        if leaving_since:
-            is_due = since <= leaving_since
+        now_s, stopping_since = to_seconds(self._clock.now()), self._parts.shutdown.since
+        if stopping_since:
+            is_due = since <= stopping_since
         else:
             is_due = has_passed(now_s, to_seconds(since), self._settings.snapshot_every_s)
         return self._save(work) if is_due else None
@@ -261,8 +261,8 @@ class Dispatcher(Loop):
         if not self._settings.queue and (unpushed := a.find_backup_problem(work.runs)):
             return a.Fail(f"its branch could not be pushed to {work.repo and work.repo.backup}: {unpushed}")
         if work.repo is None:
-            return Proven(output=work.task.output)  # collected, whole and synced, or it would not be judged
-        return look_at_work(self._places, work, work.repo)
+            return Succeeded(output=work.task.output)  # collected, whole and synced, or it would not be judged
+        return check_work(self._places, work, work.repo)
 
     # --- filling free workers ---------------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class Dispatcher(Loop):
         free -= len(resumed)
         found = queries.list_ready_tasks(connection, free, now=now) if free > 0 else []
         ready = [task for task in found if is_affordable(task)]
-        if not self._parts.leaving.since and not self._parts.leaving.is_closing:  # these wait for no worker
+        if not self._parts.shutdown.since and not self._parts.shutdown.is_closing:  # these wait for no worker
             known = {task.key for task in ready}
             ready += [task for task in queries.list_ready_branches(connection) if task.key not in known]
         return resumed, ready, list(holds.values())
@@ -309,7 +309,7 @@ class Dispatcher(Loop):
                 commands.fail_attempt(tx, task, attempt, why=why, at=ended_at)
             case a.LeaveUnknown(why):
                 commands.leave_unknown(tx, task, attempt, why=why)
-            case Proven(commit, output):
+            case Succeeded(commit, output):
                 if commit is not None and self._settings.queue:
                     commands.submit_attempt(tx, task, attempt, commit, at=ended_at)
                 else:

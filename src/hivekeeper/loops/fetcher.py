@@ -26,7 +26,7 @@ from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.loops import Counts, Loop, Wakes
 from hivekeeper.merging.source import find_replaced, read_configuration
-from hivekeeper.specs.sandboxed import limit_ours
+from hivekeeper.specs.sandboxed import hive_limits
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
@@ -96,7 +96,7 @@ class Fetcher(Loop):
                 argv = orders.fetch_repository(mirror, public, repo.path, repo.branch, repo.publish)
                 # With its time: no fetch of before an older ledger was put back is taken for this one.
                 environment = {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}
-                spec = RunSpec(argv, str(self._places.root), environment, limit_ours(FETCH_WALL_S))
+                spec = RunSpec(argv, str(self._places.root), environment, hive_limits(FETCH_WALL_S))
                 self._intend(tx, fetch_owner(repo), start, spec)
             case Later(_, run, wait_s, failures):
                 retry_at = to_text(to_seconds(tx.now) + wait_s)

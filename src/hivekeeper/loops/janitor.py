@@ -82,7 +82,7 @@ class Janitor(Loop):
             with self._ledger.write(self._authority) as tx:
                 for convoy, outcome, at in ended:
                     if _tell_outcome(tx.connection, convoy) is outcome:  # a person may have added a task since
-                        commands.settle_convoy(tx, convoy.name, outcome, at=at or tx.now)
+                        commands.end_convoy(tx, convoy.name, outcome, at=at or tx.now)
                         self._archive_at_once(tx, convoy.name)
                 for swarm in swarms:
                     commands.close_swarm(tx, swarm)
@@ -92,7 +92,7 @@ class Janitor(Loop):
                     sweep_attempt(tx, attempt)
                 for convoy in to_archive:
                     commands.archive_convoy(tx, convoy)
-                history.keep_checkpoint(tx)
+                history.save_due_checkpoint(tx)
         return counts if any(counts.values()) else {}
 
     def _archive_at_once(self, tx: Transaction, name: str) -> None:
@@ -135,7 +135,7 @@ def _list_ended(connection: Connection, convoys: Sequence[ConvoyRow]) -> list[tu
         if convoy.state is ConvoyState.ACTIVE and not queries.has_task_under_way(connection, convoy.name):
             outcome = _tell_outcome(connection, convoy)
             to_try = outcome is Outcome.COMPLETE and convoy.accept is not None  # the acceptor has the last word
-            if outcome is not Outcome.GOING_ON and not to_try:
+            if outcome is not Outcome.ACTIVE and not to_try:
                 ended.append((convoy, outcome, queries.find_last_end(connection, convoy.name)))
     return ended
 

@@ -40,8 +40,8 @@ from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.merging import entries as queue_entries
 from hivekeeper.merging.checks import Act, Checks, end_unwanted
 from hivekeeper.merging.entries import Entry
-from hivekeeper.merging.settling import Settler
-from hivekeeper.merging.source import list_obeyed, read_configuration
+from hivekeeper.merging.resolving import ConflictResolver
+from hivekeeper.merging.source import list_changed_configuration, read_configuration
 from hivekeeper.places import Places
 from hivekeeper.specs.queue import specify_landing
 from hivekeeper.store import queries
@@ -99,12 +99,12 @@ class Merger(Loop):
         super().__init__(parts)
         settings = self._settings
         resolver = settings.runners.get(settings.resolver or "")
-        self._settler = Settler(self._places, self._boot_id, resolver, settings.day, self._clock)
+        self._settler = ConflictResolver(self._places, self._boot_id, resolver, settings.day, self._clock)
         self._parallel = settings.parallel or os.cpu_count() or 1
         # What is on a branch and nobody took note of, and what cannot be merged onto a commit: facts about objects that
         # never change, so they may be forgotten.
         self._landed: set[str | None] = set()
-        self._unmerged: dict[tuple[str, str], c.Unmerged] = {}
+        self._unmerged: dict[tuple[str, str], c.Unmergeable] = {}
 
     def run_once(self) -> Counts:
         """Take every repository's queue as far as it goes now."""
@@ -213,7 +213,7 @@ class Merger(Loop):
         if made.base != onto:
             self._landed.add(made.commit)
         guarded = m.list_gate_files(queue.repo, made.changed, lambda path: mirror.find_link(onto, path))
-        obeyed = list_obeyed(queue.repo, made.changed)
+        obeyed = list_changed_configuration(queue.repo, made.changed)
         guarded += [path for path in obeyed if path not in guarded]
         if guarded and not row.approved:
             what = "the agent configuration" if guarded[0] in obeyed else "the protected file"
@@ -256,11 +256,11 @@ class Merger(Loop):
                 queue.acts.append(partial(commands.suspect, entry=row, run=queue.checks.get_run(entry)))
             case t.Clear():
                 queue.acts.append(partial(commands.clear, entry=row, run=queue.checks.get_run(entry)))
-            case t.Refuse():
+            case t.Reject():
                 failed = queue.checks.get_run(entry)
                 output = self._runs.read_output(failed.id)
-                queue.acts.append(lambda tx: queue_entries.refuse_failed(tx, entry, failed, output))
-            case t.Settle():
+                queue.acts.append(lambda tx: queue_entries.reject_failed(tx, entry, failed, output))
+            case t.Resolve():
                 self._settle(queue, entry)
             case t.Build():
                 pass
@@ -316,11 +316,11 @@ class Merger(Loop):
         row, mirror = entry.row, queue.mirror
         made = self._unmerged[queue.head, row.resolved or row.commit_id]
         match made:
-            case c.Clash():
+            case c.Unresolved():
                 act = self._settler.plan(queue.checks.connection, mirror, entry, made, queue.head)
                 queue.acts += [act] if act else []
-            case c.Nothing() | c.Strays() | c.Unsound():
-                queue.acts.append(partial(queue_entries.refuse_unmerged, entry=entry, made=made))
+            case c.Empty() | c.Strays() | c.Unsound():
+                queue.acts.append(partial(queue_entries.reject_unmergeable, entry=entry, made=made))
             case _:
                 assert_never(made)
 
@@ -332,7 +332,7 @@ def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
     if row.base == row.candidate:  # everything it changes was there before
         holder = c.find_holder(mirror, str(row.candidate), queue_entries.describe_change(mirror, entry))
 
-    is_trusted = row.approved and list_obeyed(entry.repo, changed)
+    is_trusted = row.approved and list_changed_configuration(entry.repo, changed)
     shipped = read_configuration(mirror, entry.repo, str(row.candidate)) if is_trusted else None
     is_hotfix = row.priority >= m.HOTFIX_PRIORITY
     news = queue_entries.find_news(queue.checks.connection, places, entry, changed) if is_hotfix else []

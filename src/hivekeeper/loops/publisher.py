@@ -28,7 +28,7 @@ from hivekeeper.git import orders
 from hivekeeper.git.forward import Refusal
 from hivekeeper.git.remote import has_cleared
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.specs.sandboxed import limit_ours
+from hivekeeper.specs.sandboxed import hive_limits
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
@@ -89,7 +89,7 @@ class Publisher(Loop):
         commit = str(repo.integration)
         commands.begin_publishing(tx, repo, commit)
         argv = orders.publish_commit(self._places.mirror(repo.name), repo.path, commit, repo.branch, repo.publish)
-        spec = RunSpec(argv, str(self._places.root), dict(orders.CLEAN_ENVIRONMENT), limit_ours(PUSH_WALL_S))
+        spec = RunSpec(argv, str(self._places.root), dict(orders.CLEAN_ENVIRONMENT), hive_limits(PUSH_WALL_S))
         self._intend(tx, publish_owner(repo), action, spec)
 
     def _end(self, tx: Transaction, repo: RepoRow, runs: Sequence[RunRow], action: Action) -> None:

@@ -13,7 +13,7 @@ from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.gate import Gate, could_not_run
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState
-from hivekeeper.git.candidate import MAX_TEXT, Change, Clash, Nothing, Strays, Unsound
+from hivekeeper.git.candidate import MAX_TEXT, Change, Empty, Strays, Unresolved, Unsound
 from hivekeeper.git.mirror import Mirror, hash_file
 from hivekeeper.git.orders import integration_ref
 from hivekeeper.places import Places
@@ -93,7 +93,7 @@ def describe_change(mirror: Mirror, entry: Entry) -> Change:
     return Change(row.commit_id, row.resolved, f"{message}\n", author, at, task=task.key)
 
 
-def refuse_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> None:
+def reject_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> None:
     """Refuse what failed alone, twice: its next worker is told what was said, and how to see it."""
     said = output[-m.MAX_OUTPUT :]
     commands_ = " && ".join(entry.gate.commands)
@@ -102,27 +102,27 @@ def refuse_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> No
     _refuse(tx, entry, f"verify {what} twice: {describe_ending(run)}", body, is_conflict=False)
 
 
-def describe_clash(entry: Entry, mirror: Mirror, clash: Clash) -> dict[str, Any]:
+def describe_unresolved(entry: Entry, mirror: Mirror, unresolved: Unresolved) -> dict[str, Any]:
     """Say where a change conflicts and what it was; git is asked, so this comes before whatever is written."""
     fork = mirror.find_merge_base(entry.row.commit_id, "HEAD") or entry.row.commit_id
     return {
-        "hunks": clash.hunks,
+        "hunks": unresolved.hunks,
         "diff": mirror.diff(fork, entry.row.commit_id)[:MAX_TEXT],
         "reproduce": f"git merge origin/{entry.repo.branch}",
     }
 
 
-def refuse_clash(tx: Transaction, entry: Entry, clash: Clash, body: dict[str, Any], why: str) -> None:
+def reject_conflict(tx: Transaction, entry: Entry, unresolved: Unresolved, body: dict[str, Any], why: str) -> None:
     """Refuse what conflicts with what has landed: its next worker is told where, and what the change was."""
-    names = ", ".join(clash.paths[:MAX_NAMED]) + (" …" if len(clash.paths) > MAX_NAMED else "")
+    names = ", ".join(unresolved.paths[:MAX_NAMED]) + (" …" if len(unresolved.paths) > MAX_NAMED else "")
     because = f" ({why})" if why else ""
     _refuse(tx, entry, f"it conflicts with what landed before it in {names}{because}", body, is_conflict=True)
 
 
-def refuse_unmerged(tx: Transaction, entry: Entry, made: Nothing | Strays | Unsound) -> None:
+def reject_unmergeable(tx: Transaction, entry: Entry, made: Empty | Strays | Unsound) -> None:
     """Refuse what cannot land on any branch as it is."""
     match made:
-        case Nothing():
+        case Empty():
             _refuse(tx, entry, "settling its conflict left nothing of it", {}, is_conflict=True)
         case Strays(paths):
             why = f"merging it would change {paths[0]}, which it did not change itself"

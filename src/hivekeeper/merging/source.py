@@ -47,7 +47,7 @@ def _list_led_to(files: Mapping[str, str], path: str, mirror: Mirror) -> Iterato
         yield from (f"{target}/", *below) if below else (target, f"{target}/")
 
 
-def list_obeyed(repo: RepoRow, changed: Iterable[str]) -> list[str]:
+def list_changed_configuration(repo: RepoRow, changed: Iterable[str]) -> list[str]:
     """List changed files that agent programs obey: by their names, or because links that are pinned lead to them."""
     pinned = set(json.loads(repo.pinned_files))
     below = tuple(path for path in pinned if path.endswith("/"))

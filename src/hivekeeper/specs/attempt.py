@@ -16,7 +16,7 @@ from hivekeeper.places import Places
 from hivekeeper.sandbox.orders import collect_outputs, make_sandbox_dir, remove_sandbox
 from hivekeeper.specs.sandboxed import (
     describe_setup,
-    limit_ours,
+    hive_limits,
     make_environment,
     make_mounts,
     read_in_sandbox,
@@ -88,8 +88,8 @@ def specify_agent(
     task, repo = work.task, work.repo
     if task.branch is not None and repo is not None:
         ref = orders.attempt_ref(task.key, work.number)
-        argv = orders.bring_branch(places.mirror(repo.name), repo.path, task.get_details()["commit"], ref)
-        return RunSpec(argv, str(places.root), dict(orders.CLEAN_ENVIRONMENT), limit_ours(OUR_WALL_S))
+        argv = orders.fetch_branch(places.mirror(repo.name), repo.path, task.get_details()["commit"], ref)
+        return RunSpec(argv, str(places.root), dict(orders.CLEAN_ENVIRONMENT), hive_limits(OUR_WALL_S))
     sandbox = places.sandbox(task.key, work.number) if task.has_sandbox else None
     read = [str(places.public(task.repo))] if task.repo else [str(places.root)]
     files = {"HIVE_PROMPT": str(told.prompt)} if told.prompt else {}
@@ -126,7 +126,7 @@ def specify_step(places: Places, work: Work, start: Start) -> RunSpec:
         else:
             target = places.root if work.agent is not None and work.agent.ended_well else None
             command = collect_outputs(sandbox / "work", places.kept(task.key, number), target, task.outputs)
-        return RunSpec(command, str(places.root), {}, limit_ours(OUR_WALL_S))
+        return RunSpec(command, str(places.root), {}, hive_limits(OUR_WALL_S))
     mirror, public = places.mirror(repo.name), places.public(repo.name)
     ignored = {"HIVE_EXCLUDE": "\n".join(work.ignore)} if work.ignore else {}
     ref = orders.attempt_ref(task.key, number)
@@ -138,7 +138,7 @@ def specify_step(places: Places, work: Work, start: Start) -> RunSpec:
             command = orders.make_sandbox(sandbox, public, repo.branch, mirror, work.start or "", cache)
             environment = {**orders.NO_FSYNC_ENV, **describe_setup(repo), **ignored}
         case "stash":
-            command, environment = orders.keep_setup(sandbox, places.cache(repo.name)), describe_setup(repo)
+            command, environment = orders.cache_setup(sandbox, places.cache(repo.name)), describe_setup(repo)
         case "save":
             saved = orders.save_ref(task.key, number, start.number)
             command = orders.save_attempt(mirror, public, sandbox, saved, repo.backup, repo.keep)
@@ -149,7 +149,7 @@ def specify_step(places: Places, work: Work, start: Start) -> RunSpec:
             rest = orders.rest_ref(task.key, number)
             command = orders.snapshot_attempt(mirror, public, sandbox, ref, rest, repo.keep)
             environment |= ignored
-    spec = RunSpec((), str(places.root), environment, limit_ours(OUR_WALL_S))
+    spec = RunSpec((), str(places.root), environment, hive_limits(OUR_WALL_S))
     return read_in_sandbox(places, spec, sandbox, command, repo.name)
 
 
@@ -157,4 +157,4 @@ def specify_removal(places: Places, task: str, number: int, logs: Sequence[str])
     """Remove a sandbox, once the logs of its sessions are kept."""
     sandbox, gate = places.sandbox(task, number), places.gate(task, number)
     argv = remove_sandbox(sandbox, gate, places.session(task, number), logs)
-    return RunSpec(argv, str(places.root), {}, limit_ours(REMOVE_WALL_S))
+    return RunSpec(argv, str(places.root), {}, hive_limits(REMOVE_WALL_S))

@@ -13,12 +13,12 @@ from hivekeeper.git import orders
 from hivekeeper.places import Places
 from hivekeeper.specs.sandboxed import (
     describe_setup,
-    limit_ours,
-    limit_theirs,
+    hive_limits,
     make_environment,
     make_mounts,
     read_in_sandbox,
     specify_setup,
+    user_limits,
 )
 from hivekeeper.specs.session import start_program
 
@@ -43,13 +43,13 @@ def specify_verification(places: Places, verification: Verification, kind: str, 
     match kind:
         case "checkout":
             cache = str(places.cache(repo.name)) if repo.setup and repo.keep else ""
-            argv = orders.check_out_again(places.mirror(repo.name), commit, checkout, boot_id, cache)
+            argv = orders.reuse_checkout(places.mirror(repo.name), commit, checkout, boot_id, cache)
             environment = {**orders.NO_FSYNC_ENV, **describe_setup(repo)}
-            return RunSpec(argv, str(places.root), environment, limit_ours(OUR_WALL_S))
+            return RunSpec(argv, str(places.root), environment, hive_limits(OUR_WALL_S))
         case "stash":
-            spec = RunSpec((), str(places.root), describe_setup(repo), limit_ours(OUR_WALL_S))
+            spec = RunSpec((), str(places.root), describe_setup(repo), hive_limits(OUR_WALL_S))
             return read_in_sandbox(
-                places, spec, checkout, orders.keep_setup(checkout, places.cache(repo.name)), repo.name
+                places, spec, checkout, orders.cache_setup(checkout, places.cache(repo.name)), repo.name
             )
         case "setup":
             return specify_setup(places, repo, checkout, verification.wall_s)
@@ -57,7 +57,7 @@ def specify_verification(places: Places, verification: Verification, kind: str, 
             argv = make_shell_argv("\n".join(map(_as_step, gate.commands)))
             environment = make_environment(places, checkout, HIVE_CANDIDATE=commit)
             mounts = make_mounts(places, checkout, str(checkout / "ready"))
-            return RunSpec(argv, str(checkout / "work"), environment, limit_theirs(verification.wall_s), mounts)
+            return RunSpec(argv, str(checkout / "work"), environment, user_limits(verification.wall_s), mounts)
 
 
 def _as_step(command: str) -> str:
@@ -69,7 +69,7 @@ def specify_landing(places: Places, entry: MergeRow, repo: RepoRow) -> RunSpec:
     """Move the integration branch to an entry's candidate."""
     mirror, public = places.mirror(repo.name), places.public(repo.name)
     argv = orders.land_commit(mirror, public, repo.branch, str(entry.candidate), str(entry.base))
-    return RunSpec(argv, str(places.root), dict(orders.CLEAN_ENVIRONMENT), limit_ours(OUR_WALL_S))
+    return RunSpec(argv, str(places.root), dict(orders.CLEAN_ENVIRONMENT), hive_limits(OUR_WALL_S))
 
 
 def resolved_ref(entry: MergeRow, number: int) -> str:
@@ -80,7 +80,7 @@ def resolved_ref(entry: MergeRow, number: int) -> str:
 def specify_conflict(places: Places, entry: MergeRow, repo: RepoRow, tree: str) -> RunSpec:
     """Lay a tree out that holds conflict markers."""
     argv = orders.check_out_tree(places.mirror(repo.name), tree, places.gate(entry.task, entry.attempt))
-    return RunSpec(argv, str(places.root), dict(orders.NO_FSYNC_ENV), limit_ours(OUR_WALL_S))
+    return RunSpec(argv, str(places.root), dict(orders.NO_FSYNC_ENV), hive_limits(OUR_WALL_S))
 
 
 def specify_resolution(
@@ -90,17 +90,17 @@ def specify_resolution(
     directory = places.gate(entry.task, entry.attempt)
     environment = make_environment(places, directory, HIVE_PROMPT=prompt, HIVE_CONFLICTS="\n".join(entry.conflicts))
     mounts = make_mounts(places, directory, prompt)
-    spec = RunSpec(argv, str(directory / "work"), environment, limit_theirs(OUR_WALL_S), mounts)
+    spec = RunSpec(argv, str(directory / "work"), environment, user_limits(OUR_WALL_S), mounts)
     run = attempt_owner(entry.task, entry.attempt, entry.repo).name_run(start)
     return start_program(spec, runner, run) if runner else spec
 
 
-def specify_settling(places: Places, entry: MergeRow, repo: RepoRow, number: int) -> RunSpec:
+def specify_settle(places: Places, entry: MergeRow, repo: RepoRow, number: int) -> RunSpec:
     """Keep what became of the files in conflict."""
     mirror, directory = places.mirror(repo.name), places.gate(entry.task, entry.attempt)
     ref, sides = resolved_ref(entry, number), (str(entry.conflict_ours), entry.commit_id)
-    settle = orders.settle_conflict(mirror, places.public(repo.name), directory, ref, str(entry.conflict_tree), *sides)
-    spec = RunSpec((), str(places.root), dict(orders.CLEAN_ENVIRONMENT), limit_ours(OUR_WALL_S))
+    settle = orders.save_resolution(mirror, places.public(repo.name), directory, ref, str(entry.conflict_tree), *sides)
+    spec = RunSpec((), str(places.root), dict(orders.CLEAN_ENVIRONMENT), hive_limits(OUR_WALL_S))
     return read_in_sandbox(places, spec, directory, settle, repo.name)
 
 

@@ -13,12 +13,12 @@ from hivekeeper.places import Places
 GRACE_S = Limits().grace_s
 
 
-def limit_ours(wall_s: float) -> dict[str, object]:
+def hive_limits(wall_s: float) -> dict[str, object]:
     """Limit a command of the hive's own, which needs nothing but an end."""
     return {"wall_s": wall_s, "grace_s": GRACE_S}
 
 
-def limit_theirs(wall_s: float) -> dict[str, object]:
+def user_limits(wall_s: float) -> dict[str, object]:
     """Limit a command of a person's or a worker's in everything there is a limit for."""
     return {**asdict(Limits()), "wall_s": wall_s}
 
@@ -53,7 +53,7 @@ def specify_setup(places: Places, repo: RepoRow, sandbox: Path, wall_s: float, *
     argv = make_shell_argv(f'[ -e "$HIVE_READY" ] || {{\n{repo.setup}\n}}')
     environment = make_environment(places, sandbox, HIVE_READY=ready)
     mounts = make_mounts(places, sandbox, *read, ready)
-    return RunSpec(argv, str(sandbox / "work"), environment, limit_theirs(wall_s), mounts)
+    return RunSpec(argv, str(sandbox / "work"), environment, user_limits(wall_s), mounts)
 
 
 def describe_setup(repo: RepoRow) -> dict[str, str]:

@@ -130,13 +130,13 @@ class Transaction:
         values = (self.head.epoch, self._clock.now(), boot_id, int(monotonic_s * 1000))
         self.connection.run(_BEAT, values)
 
-    def put_checkpoint(self, data: str) -> None:
+    def save_checkpoint(self, data: str) -> None:
         """Put the state at this event by, as the keeper; a cache, so a row and not an event."""
         if not isinstance(self._authority, ByKeeper):
             raise HiveError(f"{self._authority.who} may not put a state by: that is the keeper's.")
         self.connection.run(_PUT_CHECKPOINT, (self.head.seq, self._clock.now(), data))
 
-    def drop_checkpoint(self, seq: int) -> None:
+    def delete_checkpoint(self, seq: int) -> None:
         """Throw away a state that was put by, as the keeper; the log has everything that was in it."""
         if not isinstance(self._authority, ByKeeper):
             raise HiveError(f"{self._authority.who} may not throw a state away: that is the keeper's.")

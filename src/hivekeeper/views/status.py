@@ -162,7 +162,7 @@ def _need_repo(repo: RepoRow, waiting: Sequence[MergeRow], mirror: str) -> Itera
     if repo.state is RepoState.FAILED:
         what = f"Repository {repo.name} could not be fetched: {repo.problem}."
         yield what, "hive convoy submit PLAN.yaml  (once it can be read)"
-    if repo.is_away:
+    if repo.is_unreachable:
         what = f"Repository {repo.name} ({repo.path}) cannot be read: {repo.fetch_problem}."
         advice = "It is retried every few minutes; if it has moved, set its new path."
         yield f"{what} {advice}", f"hive repo set {repo.name} --path NEW"

@@ -16,21 +16,21 @@ from hivekeeper.working.telling import find_rework
 
 
 @dataclass(frozen=True, slots=True)
-class Proven:
+class Succeeded:
     """The attempt made something: a commit to merge, or its task's output."""
 
     commit: str | None = None
     output: str | None = None
 
 
-def look_at_work(places: Places, work: Work, repo: RepoRow) -> Proven | a.Fail:
+def check_work(places: Places, work: Work, repo: RepoRow) -> Succeeded | a.Fail:
     """Believe the repository, not the exit code."""
     task, mirror = work.task, Mirror(places.mirror(repo.name))
     commit = mirror.find_commit(orders.attempt_ref(task.key, work.number))
     if commit is None:
         return a.Fail("what it left was not kept in the mirror")
     if task.remakes:  # it has landed before, wherever the branch is now
-        return Proven(commit=commit)
+        return Succeeded(commit=commit)
     base = mirror.find_merge_base(commit, orders.integration_ref(repo.branch))
     if base is None:
         return a.Fail("what it made shares no history with the integration branch")
@@ -40,7 +40,7 @@ def look_at_work(places: Places, work: Work, repo: RepoRow) -> Proven | a.Fail:
         return a.Fail("it ended with exit code 0 but left nothing")
     if stray := find_stray(mirror.list_changed(base, commit), task.get_details().get("paths", ())):
         return a.Fail(f"it changed {stray}, outside its allowed `paths`")
-    return Proven(commit=commit)
+    return Succeeded(commit=commit)
 
 
 def choose_start(places: Places, connection: Connection, task: TaskRow, repo: RepoRow | None) -> str | None:

@@ -1,5 +1,5 @@
 # Inside the sandbox: read what became of the files of a conflict into the draft ($GIT_DIR), as a tree, packed.
-# read_settled.sh DIRECTORY TREE
+# read_resolution.sh DIRECTORY TREE
 git -C "$1" --work-tree=. read-tree "$2"
 git -C "$1" --work-tree=. add --update -- .
 git write-tree >"$GIT_DIR/tree"

@@ -19,7 +19,7 @@ from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.sequences import RESOLVE
 from hivekeeper.domain.session import Hold
 from hivekeeper.domain.steps import Cancelled, Done, Facts, Failed, Later, Park, Start, Stop, Wait, decide
-from hivekeeper.git.candidate import Clash, check_settled
+from hivekeeper.git.candidate import Unresolved, check_resolution
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.merging import entries
 from hivekeeper.merging.entries import Entry
@@ -44,7 +44,7 @@ ANSWER = Question(
 
 
 @dataclass(frozen=True, slots=True)
-class Settler:
+class ConflictResolver:
     """Whoever settles conflicts in this boot."""
 
     places: Places
@@ -53,13 +53,15 @@ class Settler:
     day: Cap
     clock: Clock
 
-    def plan(self, connection: Connection, mirror: Mirror, entry: Entry, clash: Clash, head: str) -> Act | None:
+    def plan(
+        self, connection: Connection, mirror: Mirror, entry: Entry, unresolved: Unresolved, head: str
+    ) -> Act | None:
         """Decide what to do about a conflict of an entry with what has landed; None while there is nothing to do."""
         row, runs = entry.row, [run for run in entry.runs if run.kind in RESOLVE.kinds]
         has_resolver = self.resolver is not None
-        tier = m.choose_settling(entry.repo, clash.paths, are_files=clash.are_files, has_resolver=has_resolver)
+        tier = m.choose_tier(entry.repo, unresolved.paths, are_files=unresolved.are_files, has_resolver=has_resolver)
         if tier is None and not any(run.is_open for run in runs):
-            return _refuse(entry, mirror, clash, "")
+            return _refuse(entry, mirror, unresolved, "")
         unfit = {run.id: wrong.why for run in runs if (wrong := _check_answer(run))}
         used = _find_used(mirror, entry, runs)
         admission: Admitted | Held = Admitted()
@@ -73,18 +75,18 @@ class Settler:
             case Start("conflict" | "resolve") if tier == "ai" and (spent := self._find_exhausted(connection, entry)):
                 return lambda tx: place_hold(tx, spent[0], why=spent[1])
             case Start("conflict") as start:
-                spec = specs.specify_conflict(self.places, row, entry.repo, clash.tree)
-                return lambda tx: self._begin(tx, entry, start, spec, clash, head)
+                spec = specs.specify_conflict(self.places, row, entry.repo, unresolved.tree)
+                return lambda tx: self._begin(tx, entry, start, spec, unresolved, head)
             case Start("resolve") as start:
                 return self._intend(entry, start, self._specify_resolution(connection, mirror, entry, start, runs))
             case Start() as start:
-                spec = specs.specify_settling(self.places, row, entry.repo, start.number)
+                spec = specs.specify_settle(self.places, row, entry.repo, start.number)
                 return self._intend(entry, start, spec)
             case Done(run):
-                return self._look(mirror, entry, clash, specs.resolved_ref(row, run.number))
+                return self._look(mirror, entry, unresolved, specs.resolved_ref(row, run.number))
             case Failed(run):
                 ending = "" if run.succeeded else f"nobody could settle it: {describe_ending(run)}"
-                return _refuse(entry, mirror, clash, unfit.get(run.id, ending))
+                return _refuse(entry, mirror, unresolved, unfit.get(run.id, ending))
             case Wait() | Later() | Park() | Stop() | Cancelled():
                 return None
             case _:
@@ -97,8 +99,10 @@ class Settler:
         owner, named = attempt_owner(entry.row.task, entry.row.attempt, entry.row.repo), name_places(self.places, spec)
         return lambda tx: intend_run(tx, owner, start, named, boot_id=self.boot_id)
 
-    def _begin(self, tx: Transaction, entry: Entry, start: Start, spec: RunSpec, clash: Clash, head: str) -> None:
-        commands.note_conflict(tx, entry.row, ours=head, tree=clash.tree, paths=clash.paths)
+    def _begin(
+        self, tx: Transaction, entry: Entry, start: Start, spec: RunSpec, unresolved: Unresolved, head: str
+    ) -> None:
+        commands.note_conflict(tx, entry.row, ours=head, tree=unresolved.tree, paths=unresolved.paths)
         self._intend(entry, start, spec)(tx)
 
     def _specify_resolution(
@@ -115,16 +119,16 @@ class Settler:
         prompt = str(write_prompt(self.places, told))
         return specs.specify_resolution(self.places, row, start, prompt, argv or (), runner)
 
-    def _look(self, mirror: Mirror, entry: Entry, clash: Clash, ref: str) -> Act:
+    def _look(self, mirror: Mirror, entry: Entry, unresolved: Unresolved, ref: str) -> Act:
         """Believe the repository: no marker is left, nothing else was changed; what is lacking is told."""
         row = entry.row
         commit = mirror.find_commit(ref)
         if commit is None:
-            return _refuse(entry, mirror, clash, f"{ref} is gone")
-        checked = check_settled(mirror, commit, str(row.conflict_tree), row.conflicts)
+            return _refuse(entry, mirror, unresolved, f"{ref} is gone")
+        checked = check_resolution(mirror, commit, str(row.conflict_tree), row.conflicts)
         is_made_anew = all(m.find_regeneration(entry.repo, path) for path in row.conflicts)
         if isinstance(checked, str):
-            return _refuse(entry, mirror, clash, checked)
+            return _refuse(entry, mirror, unresolved, checked)
         tier, lost = "regenerated" if is_made_anew else "ai", list(map(entries.as_text, checked))
         return lambda tx: commands.note_resolved(tx, row, commit, tier, lost)
 
@@ -142,9 +146,9 @@ def _find_result(mirror: Mirror, entry: Entry, run: RunRow) -> str | None:
     return mirror.find_commit(specs.resolved_ref(entry.row, run.number))
 
 
-def _refuse(entry: Entry, mirror: Mirror, clash: Clash, why: str) -> Act:
-    body = entries.describe_clash(entry, mirror, clash)
-    return lambda tx: entries.refuse_clash(tx, entry, clash, body, why)
+def _refuse(entry: Entry, mirror: Mirror, unresolved: Unresolved, why: str) -> Act:
+    body = entries.describe_unresolved(entry, mirror, unresolved)
+    return lambda tx: entries.reject_conflict(tx, entry, unresolved, body, why)
 
 
 def _check_answer(run: RunRow) -> Unfit | None:

@@ -1,5 +1,5 @@
 # Keep how a conflict was settled, as a merge of both sides: of the files that were laid out, what became of them.
-# settle_conflict.sh MIRROR PUBLIC DRAFT REF TREE OURS THEIRS COMMAND...
+# save_resolution.sh MIRROR PUBLIC DRAFT REF TREE OURS THEIRS COMMAND...
 public=$2 draft=$3 ref=$4 tree=$5 ours=$6 theirs=$7
 export GIT_DIR="$1"
 shift 7

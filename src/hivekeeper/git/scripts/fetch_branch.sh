@@ -1,4 +1,4 @@
-# Bring a commit of a person's own into the mirror, under a ref: bring_branch.sh MIRROR SOURCE COMMIT REF
+# Bring a commit of a person's own into the mirror, under a ref: fetch_branch.sh MIRROR SOURCE COMMIT REF
 source=$2 commit=$3 ref=$4
 export GIT_DIR="$1"
 . "$(dirname -- "$0")/settle.sh"

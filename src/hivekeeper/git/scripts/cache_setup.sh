@@ -1,5 +1,5 @@
 # Keep what `setup` has made, for every later clone with the same lock files. One at a time: two would spoil one draft.
-# COMMAND copies it inside a sandbox (copy_setup.sh): keep_setup.sh SANDBOX CACHE COMMAND...
+# COMMAND copies it inside a sandbox (copy_setup.sh): cache_setup.sh SANDBOX CACHE COMMAND...
 sandbox=$1 cache=$2
 shift 2
 key=$(cat -- "$sandbox/key")

@@ -1,6 +1,6 @@
 # Lay out exactly a commit's tree where another one was before: only what differs is written. The git directory and the
 # index stay outside. Whatever a gate left there is removed; where that cannot be done, or a run was cut off in it, or
-# the machine restarted, everything is made anew: check_out_again.sh MIRROR COMMIT CHECKOUT BOOT [CACHE]
+# the machine restarted, everything is made anew: reuse_checkout.sh MIRROR COMMIT CHECKOUT BOOT [CACHE]
 mirror=$1 commit=$2 checkout=$3 boot=$4 cache=${5-}
 umask 022
 . "$(dirname -- "$0")/sandbox.sh"
