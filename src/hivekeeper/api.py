@@ -23,9 +23,9 @@ from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
 from hivekeeper.domain.plan import Limits, TaskSpec
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import AnotherKeeperError, InputError
-from hivekeeper.hive import Hive, open_hive
+from hivekeeper.hive import open_hive
 from hivekeeper.keeper.keeper import Keeper
-from hivekeeper.store.ledger import create_ledger
+from hivekeeper.store.ledger import Ledger, create_ledger
 from hivekeeper.views.convoys import get_convoy, show_ledger
 
 __all__ = ["AnotherKeeperError", "Coordinator", "Limits", "Task"]
@@ -49,60 +49,54 @@ class Task:
 
 
 class Coordinator:
-    """A convoy of commands, kept by this process."""
+    """A convoy of commands, with this process as its keeper."""
 
     def __init__(self, pipeline: str, directory: str | Path = ".", *, workers: int = 4) -> None:
         if not is_name(pipeline):
-            raise InputError(f"'{pipeline}' is not a name.", advice=f"Names are {NAME_RULE}.")
+            raise InputError(f"'{pipeline}' is not a valid name.", advice=f"Names are {NAME_RULE}.")
         self.pipeline = pipeline
         self._root = Path(directory)
         self._workers = workers
-        self._hive: Hive | None = None
         self._keeper: Keeper | None = None
 
     def __enter__(self) -> Self:
         (self._root / ".hive").mkdir(parents=True, exist_ok=True)
-        create_ledger(self._root / ".hive" / "ledger.db")  # finishes one that a kill interrupted, leaves a whole one
-        self._hive = open_hive(self._root)
+        create_ledger(
+            self._root / ".hive" / "ledger.db"
+        )  # finishes one that was interrupted, leaves a whole one as it is
+        hive = open_hive(self._root)
         try:
-            self._keeper = Keeper(self._hive, workers=self._workers)
+            self._keeper = Keeper(hive, workers=self._workers)
         except BaseException:
-            self._hive.close()
+            hive.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self._kept.close()
-        self._opened.close()
+        self._kept.hive.close()
 
     def add(self, *tasks: Task) -> int:
-        """Ask for tasks and tell how many are new; those known already stay as they are, warning where they differ."""
+        """Add tasks and return how many are new; known ones stay as they are, with a warning where they differ."""
         specs = []
         for task in tasks:
             if not is_task_id(task.id):
-                raise InputError(f"'{task.id}' is not a name for a task.", advice=f"Names are {TASK_ID_RULE}.")
+                raise InputError(f"'{task.id}' is not a valid task id.", advice=f"Names are {TASK_ID_RULE}.")
             command = task.command if isinstance(task.command, str) else shlex.join(task.command)
-            spec = TaskSpec(
-                id=task.id,
-                command=command,
-                after=tuple(task.after),
-                outputs=(task.output,) if task.output else (),
-                attempts=task.attempts,
-                idempotent=task.idempotent,
-                limits=task.limits,
-            )
-            specs.append(spec)
-        with self._opened.ledger.write(self._kept.authority) as tx:
+            outputs = (task.output,) if task.output else ()
+            same = {name: getattr(task, name) for name in ("id", "attempts", "idempotent", "limits")}
+            specs.append(TaskSpec(command=command, after=tuple(task.after), outputs=outputs, **same))
+        with self._ledger.write(self._kept.authority) as tx:
             submitted = add_tasks(tx, self.pipeline, specs)
         for sentence in submitted.unchanged_because:
             warnings.warn(sentence, stacklevel=2)
         return submitted.added
 
     def keep(self) -> bool:
-        """Dispatch, watch and record until everything has ended; tell whether all of it is complete."""
+        """Run the keeper until everything has ended; return whether all of it is complete."""
         self._kept.start()
         while not self._kept.stopped.is_set():
-            with self._opened.ledger.read() as connection:
+            with self._ledger.read() as connection:
                 convoy = get_convoy(connection, self.pipeline)
                 if convoy.state is not ConvoyState.ACTIVE:
                     return convoy.state is not ConvoyState.FAILED
@@ -113,12 +107,12 @@ class Coordinator:
 
     def ledger(self) -> dict[str, Any]:
         """Show the dispatch ledger, as `hive ledger --json` prints it."""
-        with self._opened.ledger.read() as connection:
+        with self._ledger.read() as connection:
             return show_ledger(connection, get_convoy(connection, self.pipeline))
 
     def archive(self) -> None:
-        """Put the ended convoy away; its ids never run again."""
-        with self._opened.ledger.write(self._kept.authority) as tx:
+        """Archive the ended convoy; its ids never run again."""
+        with self._ledger.write(self._kept.authority) as tx:
             archive_convoy(tx, get_convoy(tx.connection, self.pipeline))
 
     @property
@@ -128,7 +122,5 @@ class Coordinator:
         return self._keeper
 
     @property
-    def _opened(self) -> Hive:
-        if self._hive is None:
-            raise InputError("The coordinator is not entered.", advice="Write: with Coordinator(...) as coordinator:")
-        return self._hive
+    def _ledger(self) -> Ledger:
+        return self._kept.hive.ledger

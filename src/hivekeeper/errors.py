@@ -1,8 +1,8 @@
-"""Every error a person may meet, in one tree; each says what happened and what to do.
+"""Every error that a person may see, in one tree; each says what happened and what to do.
 
 HiveError                        exit code
 ├── InputError                   2   a plan, a setting or an argument is wrong
-├── AnotherKeeperError           3   someone else holds the coordinator's lease
+├── AnotherKeeperError           3   another process holds the coordinator's lease
 │   └── StaleEpochError          3   we held it, and a successor has taken over
 ├── LedgerRefusedError           4   the ledger must not be used as it is
 │   ├── UnreadableLedgerError        not a database, or no permission
@@ -10,7 +10,7 @@ HiveError                        exit code
 │   ├── NewerLedgerError             written by a newer Hivekeeper
 │   └── DamagedLedgerError           head, chain or tables do not agree
 ├── UnavailableError             5   disk, permission, git: something needed is not there
-└── IllegalTransitionError       1   a state machine refused (a defect, or a lost race: the pass is repeated)
+└── IllegalTransitionError       1   a state machine refused (a bug, or a lost race: the pass is repeated)
 
 Expected outcomes (nothing to do, lost a race, merge conflict) are return values, not errors.
 """
@@ -22,7 +22,6 @@ class HiveError(Exception):
     """Something went wrong."""
 
     exit_code: ClassVar[int] = 1
-    retryable: ClassVar[bool] = False
 
     def __init__(self, what: str, *, advice: str = "") -> None:
         super().__init__(f"{what}\n{advice}" if advice else what)
@@ -72,10 +71,7 @@ class UnavailableError(HiveError):
     """Something needed is unavailable."""
 
     exit_code = 5
-    retryable = True
 
 
 class IllegalTransitionError(HiveError):
     """A state machine refused a change; a pass that meets this is rolled back and run again."""
-
-    retryable = True

@@ -54,7 +54,7 @@ def setting(table: str, default: object, sentence: str, **how: Any) -> Any:  # n
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `hive.toml` may change, with the values that hold when it says nothing."""
+    """What `hive.toml` may set, with the defaults."""
 
     workers: int = setting("hive", 4, "tasks that run at the same time", least=1, most=1000)
     archive_after_s: float = setting("hive", 86_400.0, "how long a completed convoy stays visible")
@@ -125,18 +125,18 @@ class Settings:
 
     @property
     def limits(self) -> Limits:
-        """What a task may use when its plan does not say."""
+        """The limits of a task whose plan sets none."""
         sizes = (self.output_bytes, self.memory_bytes, self.processes, self.disk_bytes)
         return Limits(self.timeout_s, self.silence_s, *sizes)
 
     @property
     def day(self) -> Cap:
-        """What may be spent a day."""
+        """What may be spent in a day."""
         return Cap(self.tokens, None if self.money is None else round(self.money * MICRO))
 
     @property
     def runner_names(self) -> tuple[str, ...]:
-        """All that a prompt may be given to."""
+        """Every runner that a prompt may name."""
         return (*self.runners, *BUILT_IN_RUNNERS)
 
     def check_runner(self, name: str) -> None:

@@ -66,7 +66,7 @@ def test_the_newest_comes_back_beside_where_the_person_stands_and_an_older_one_b
     _fail_twice(stage, repository)
     said = _hive(stage, "A")
     newest = stage.root / "A.2"
-    assert f"{newest} has what attempt 2 at work/A left (end of attempt" in said
+    assert "Restored the work of attempt 2 at work/A (end of attempt" in said
     found = {str(path.relative_to(newest)): path.read_text() for path in newest.rglob("*") if path.is_file()}
     assert found == {
         ".gitignore": "ignored\n",
@@ -86,7 +86,7 @@ def test_the_newest_comes_back_beside_where_the_person_stands_and_an_older_one_b
 
 def test_the_command_that_shows_the_change_works_as_it_is_printed(stage: Scene, repository: Repository) -> None:
     _fail_twice(stage, repository)
-    look = _hive(stage, "A").splitlines()[-1].partition("To see how: ")[2]
+    look = _hive(stage, "A").splitlines()[-1].partition("To see the changes: ")[2]
     shown = subprocess.run(("sh", "-c", look), cwd="/", capture_output=True, text=True, check=True).stdout
     assert "+++ b/made.2\n" in shown
     assert "made.1" not in shown
@@ -100,11 +100,11 @@ def test_a_directory_that_is_not_empty_a_file_and_the_hives_own_place_are_refuse
     (stage.root / "A.2").mkdir()
     (stage.root / "A.2" / "mine").write_text("mine\n")
     said = _hive(stage, "A", code=2)
-    assert "A.2 is there already and not empty." in said
+    assert "A.2 exists already and is not empty." in said
     assert "Type: hive task restore work/A --attempt 2 --to ANOTHER-DIRECTORY" in said
     assert [path.name for path in (stage.root / "A.2").iterdir()] == ["mine"]
-    assert "no directory" in _hive(stage, "A", "--to", "hive.toml", code=2)
-    assert "inside of what the hive keeps" in _hive(stage, "A", "--to", ".hive/kept/x", code=2)
+    assert "is not a directory" in _hive(stage, "A", "--to", "hive.toml", code=2)
+    assert "inside the hive's own directory" in _hive(stage, "A", "--to", ".hive/kept/x", code=2)
     (stage.root / "empty").mkdir()
     _hive(stage, "A", "--to", "empty")
     assert (stage.root / "empty" / "made.2").exists()
@@ -118,12 +118,12 @@ def test_where_nothing_is_kept_the_answer_says_why(stage: Scene, repository: Rep
         repos=(repository.spec(),),
     )
     stage.finish()
-    assert "nobody has worked on it yet" in _hive(stage, "never", "--list")
-    assert "nobody has worked on it yet" in _hive(stage, "never", code=2)
-    assert "where the hive lies" in _hive(stage, "plain", code=2)
+    assert "it has had no worker yet" in _hive(stage, "never", "--list")
+    assert "it has had no worker yet" in _hive(stage, "never", code=2)
+    assert "directly in the hive's directory" in _hive(stage, "plain", code=2)
     assert _json(stage, "plain", "--list") == []
     said = _hive(stage, "A", "--attempt", "7", code=2)
-    assert "Nothing is kept of attempt 7 at work/A." in said
+    assert "Nothing is saved of attempt 7 at work/A." in said
     assert "hive task restore work/A --list" in said
     assert "There is no task 'B'" in _hive(stage, "B", code=2)
 
@@ -135,7 +135,7 @@ def test_outputs_of_a_failed_attempt_without_a_repository_come_back_and_missing_
     assert [(row["kind"], row["changed"]) for row in _json(stage, "A", "--list")] == [("outputs", 1)]
     said = _json(stage, "A")
     assert (stage.root / "A.1" / "out" / "one").read_text() == "half\n"
-    assert said["not_kept"] == ["out/two (it was not there, or no plain file)"]
+    assert said["not_kept"] == ["out/two (missing, or not a regular file)"]
 
 
 def test_a_hive_that_cannot_be_written_is_read_and_left_as_it_is_also_under_a_keeper(

@@ -1,4 +1,4 @@
-"""The command line: parse, call one command or view, print. It decides nothing and keeps nothing."""
+"""The command line: parse, call one command or view, print. It decides nothing."""
 
 import sys
 
@@ -17,6 +17,6 @@ def main() -> None:
     except HiveError as error:
         sys.stderr.write(f"hive: {error}\n")
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # `hive log | head` is no error
+    except BrokenPipeError:  # `hive log | head` is not an error
         sys.stderr.close()
         sys.exit(0)

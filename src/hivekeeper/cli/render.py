@@ -213,7 +213,7 @@ def draw_convoy(view: Mapping[str, Any]) -> Text:
 
 
 def draw_workers(rows: Sequence[Mapping[str, Any]], height: int) -> Table:
-    """Draw a line a worker, for a live picture, as many as fit."""
+    """Draw workers, one line each and as many as fit, for the live picture."""
     table = Table.grid(padding=(0, 2), expand=True)
     for _ in range(3):
         table.add_column(no_wrap=True, overflow="ellipsis")
@@ -255,7 +255,7 @@ def say_duration(seconds: float) -> str:
 
 
 def shorten(value: object) -> str:
-    """Cut a long text where a line has space for its beginning only."""
+    """Cut long text to fit on a line."""
     text = localize(value)
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 

@@ -33,6 +33,7 @@ from hivekeeper.specs.session import find_environment, start_program, write_prom
 from hivekeeper.store import queries
 from hivekeeper.views import runners as views
 from hivekeeper.views.queue import get_repos
+from hivekeeper.views.rows import pick
 from hivekeeper.views.tasks import get_task
 
 runner_app = typer.Typer(no_args_is_help=True, help="Agent programs that take prompts.")
@@ -63,7 +64,9 @@ def runner_ls(*, json: Json = False) -> None:
 
 
 def _ask_version(path: str) -> str | None:
-    with tempfile.TemporaryDirectory(prefix="hive-version-") as home:  # it may write where it likes, not at home
+    with tempfile.TemporaryDirectory(
+        prefix="hive-version-"
+    ) as home:  # it may write files, but not to the person's home
         done = try_out((path, "--version"), home, {"HOME": home, "TMPDIR": home}, at_most_s=_VERSION_S)
     found = views.find_version(done.output.decode("utf-8", "replace"))
     return render.clean(found)[:_LONGEST_VERSION] if found and done.status == 0 else None
@@ -84,11 +87,8 @@ def runner_test(name: str, *, json: Json = False) -> None:
     tried, report = _try_runner(hive, runner)
     view = {
         "runner": name,
-        "outcome": report.outcome.value,
-        "words": report.words,
-        "session": report.session,
-        "tokens_in": report.usage.tokens_in,
-        "tokens_out": report.usage.tokens_out,
+        **pick(report, "outcome", "words", "session"),
+        **pick(report.usage, "tokens_in", "tokens_out"),
         "money": report.usage.microusd / MICRO,
         "seconds": round(tried.took_s, 1),
         "exit_status": tried.status,
@@ -106,7 +106,7 @@ def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
     from hivekeeper.keeper.programs import find_hive_isolation  # noqa: PLC0415 - only this command needs it
 
     places, now = hive.places, to_seconds(hive.ledger.clock.now())
-    for left in places.hive.glob("trial-*"):  # of one that was killed: there are sign-in files in it
+    for left in places.hive.glob("trial-*"):  # left by one that was killed: it has sign-in files in it
         if now - left.stat().st_mtime > 2 * _TRIAL_S:
             shutil.rmtree(left, ignore_errors=True)
     sandbox = Path(tempfile.mkdtemp(prefix="trial-", dir=places.hive))

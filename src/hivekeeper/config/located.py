@@ -30,7 +30,7 @@ MAX_SUGGESTIONS = 25
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SCALARS = SafeConstructor()
 TAG = "tag:yaml.org,2002:"
-# A date is only ever meant as text here, and PyYAML has no constructor for a lone '='.
+# A date is always text here, and PyYAML has no constructor for a lone '='.
 TEXT = frozenset({"str", "timestamp", "value"})
 # No operating system takes a NUL in an argument, and half a surrogate pair cannot be written as UTF-8.
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -38,7 +38,7 @@ NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 
 @dataclass(slots=True)
 class Problems:
-    """Everything wrong with one file, so that a person corrects it once and not once for each mistake."""
+    """Everything wrong with one file, so that a person corrects all of it at once."""
 
     file: str
     consequence: str
@@ -56,7 +56,7 @@ class Problems:
         return find_nearest(word, options) if is_worth_it else None
 
     def did_you_mean(self, word: str, options: Iterable[str]) -> str:
-        """End a sentence about a wrong word with the right one, when there is one."""
+        """Make the end of a sentence about a wrong word: the right one, if there is one."""
         meant = self.suggest(word, options)
         return f"; did you mean {show(meant)}?" if meant else ""
 
@@ -107,7 +107,7 @@ def read_text(path: Path, problems: Problems, *, max_bytes: int) -> str:
 
 
 def parse_yaml(text: str, problems: Problems) -> Located:
-    """Read one YAML mapping; what is wrong but can be read past is noted in `problems`."""
+    """Read one YAML mapping; problems that do not stop the reading are noted in `problems`."""
     try:
         _refuse_dangerous(text, problems)
         root = yaml.compose(text, Loader=LOADER)
@@ -128,7 +128,7 @@ def parse_yaml(text: str, problems: Problems) -> Located:
 
 
 def _refuse_dangerous(text: str, problems: Problems) -> None:
-    """Look at the bare events first: composing recurses, in C, where too deep is a crash and not an exception."""
+    """Check the bare events first: composing recurses in C, where too deep is a crash and not an exception."""
     depth = nodes = documents = 0
     for event in yaml.parse(text, Loader=LOADER):
         line = event.start_mark.line + 1
@@ -188,7 +188,7 @@ class _Walk:
             self.problems.add(f"the tag {show(node.tag)} is not supported; remove it", line)
             return None
         kind = node.tag.removeprefix(TAG)
-        # YAML 1.1 takes 1:30 for ninety, in base sixty; nobody who writes it in a plan does.
+        # YAML 1.1 reads 1:30 as ninety, in base sixty; in a plan it is always a clock time.
         if kind in TEXT or (kind in {"int", "float"} and ":" in node.value):
             return self._text(str(node.value), line)
         try:
@@ -247,7 +247,7 @@ def _split_toml_key(dotted: str) -> Loc:
 
 
 class Checked(BaseModel):
-    """A mapping from outside: unknown keys are refused and nothing is converted behind the writer's back."""
+    """A mapping from outside: unknown keys are refused and nothing is converted silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -272,7 +272,7 @@ Listed = Annotated[tuple[T, ...], Field(strict=False)]
 # Names the mapping a location is in, as a person would, and finds the model that has its keys.
 Place = Callable[[Loc], tuple[str, type[Checked]]]
 
-# What each kind of error means to the writer of the file, after the name of the thing that is wrong.
+# What each kind of error means in the file, after the name of the thing that is wrong.
 SENTENCES = {
     "string_type": "must be text, not {shown}; put it in quotes",
     "int_type": "must be a whole number, not {shown}",

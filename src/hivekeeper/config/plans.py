@@ -42,13 +42,13 @@ LIMIT_FIELDS = {
 
 def _refuse_password(text: str) -> str:
     if has_password(text):
-        # Not even here is it repeated.
+        # It is not repeated, not even here.
         raise ValueError("contains a password, which the ledger would keep for ever; use git's credential helper")
     return text
 
 
 def _read_runners(value: object) -> str | list[str]:
-    """Read one runner, or several, best first."""
+    """Read one runner, or several in order of preference."""
     if isinstance(value, str) or (isinstance(value, list) and value and all(isinstance(name, str) for name in value)):
         return value
     raise ValueError(f"must be a runner's name or a list of them, not {show(value)}")
@@ -164,7 +164,7 @@ def read_prompt(said: str) -> str:
 
 
 def _read_fields(said: _Defaults) -> dict[str, Any]:
-    """Read what is said at all, by the fields of a task."""
+    """Read the keys that are there, by the fields of a task."""
     fields: dict[str, Any] = said.model_dump(exclude_unset=True)
     limited = {field: fields.pop(key) for key, field in LIMIT_FIELDS.items() if key in fields}
     return {**fields, "limits": limited} if limited else fields
@@ -208,7 +208,7 @@ def _place(located: Located, loc: Loc) -> tuple[str, type[Checked]]:
 
 
 def _check_parts(located: Located, problems: Problems, runners: Collection[str] | None) -> None:
-    """Check what parts say of each other, as far as it can be read; of the rest the models have spoken."""
+    """Check what parts say of each other, as far as it can be read; the models report the rest."""
     repos, listed = _mapping(located.data.get("repos")), located.data.get("tasks")
     tasks = {n: said for n, said in enumerate(listed if isinstance(listed, list) else []) if isinstance(said, dict)}
     found: list[Problem] = []
@@ -232,7 +232,7 @@ def _check_parts(located: Located, problems: Problems, runners: Collection[str] 
 
 
 def _is_misspelt(located: Located, place: Loc) -> bool:
-    """Tell whether what a task or repository lacks is probably there, as an unknown key."""
+    """Tell whether what a task or repository lacks is probably there, misspelt."""
     match place:
         case ("tasks" | "repos" as part, key):
             items: Any = located.data[part]

@@ -33,9 +33,9 @@ from hivekeeper.settings import BUILT_IN_RUNNERS, Setting, Settings, key_of, lis
 from hivekeeper.settings import TABLES as DECLARED
 
 MAX_BYTES = 1 << 20
-# The tables as hive.toml has them: those whose keys are the person's own come before the last.
+# The tables in the order of hive.toml: those with names of your own come before the last.
 ORDER = (*list(DECLARED)[:-1], "prices", "runners", *list(DECLARED)[-1:])
-# A keeper that is late once is busy; only one that misses two beats in a row may be taken for gone.
+# A keeper that is late once is busy; only one that misses two heartbeats in a row may be replaced.
 BEATS_BEFORE_ABANDONED = 2
 
 
@@ -89,7 +89,7 @@ def _make_table(table: str) -> type[Checked]:
 
 
 def _find_type(each: Declared[Any], how: Setting, hint: Any) -> Any:  # noqa: ANN401 - types are what it is about
-    """Find what a value of a setting must be."""
+    """Find the type of a setting's value."""
     if hint is bool:
         return hint
     if get_origin(hint) is tuple:
@@ -121,7 +121,7 @@ class _Price(Checked):
 
 
 class _Runner(Checked):
-    """What a runner's table may say; of a known program whatever it does not say is as it is."""
+    """A runner's table; for a known program, what it does not say stays as known."""
 
     like: str = ""
     command: Filled = ""
@@ -200,7 +200,7 @@ def _find_problems(file: Any, problems: Problems) -> Iterator[tuple[Loc, str]]: 
 
 
 def _make_runner(name: str, said: _Runner) -> Runner:
-    """Add what is said of a runner to what is known of it; whoever gives a command means that and nothing else."""
+    """Add a runner's table to what is known of it; a `command` of its own replaces the known command line."""
     known = PRESETS.get(said.like or ("" if said.command else name)) or Runner(name, "")
     new = said.model_dump(include={"command", "resume", "args", "output", "sign_in"}, exclude_unset=True)
     if said.command:

@@ -1,4 +1,4 @@
-"""How durations, sizes and wrong values are written."""
+"""How durations, sizes and numbers are written."""
 
 import re
 
@@ -22,11 +22,9 @@ def read_duration(value: object) -> float:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         seconds = value
     else:
-        msg = f"must be a duration such as 45m, 90s, 1h30m or a number of seconds, not {show(value)}"
-        raise ValueError(msg)
+        raise ValueError(f"must be a duration such as 45m, 90s, 1h30m or a number of seconds, not {show(value)}")
     if not 0 < seconds <= LONGEST_S:  # Written so that NaN fails too.
-        msg = f"must be more than 0 and at most 365d, not {show(value)}"
-        raise ValueError(msg)
+        raise ValueError(f"must be more than 0 and at most 365d, not {show(value)}")
     return float(seconds)
 
 
@@ -38,17 +36,14 @@ def read_size(value: object) -> int:
     elif isinstance(value, int) and not isinstance(value, bool):
         size = value
     else:
-        msg = f"must be a size such as 64MB, 2GiB or a number of bytes, not {show(value)}"
-        raise ValueError(msg)
+        raise ValueError(f"must be a size such as 64MB, 2GiB or a number of bytes, not {show(value)}")
     if not 0 < size <= LARGEST_BYTES:
-        msg = f"must be at least 1 byte and at most 1024TiB, not {show(value)}"
-        raise ValueError(msg)
+        raise ValueError(f"must be at least 1 byte and at most 1024TiB, not {show(value)}")
     return size
 
 
 def read_whole(value: object, least: int, most: int) -> int:
     """Read a whole number."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        msg = f"must be a whole number from {least} to {most:,}, not {show(value)}"
-        raise ValueError(msg)
+        raise ValueError(f"must be a whole number from {least} to {most:,}, not {show(value)}")
     return value

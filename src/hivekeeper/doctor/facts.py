@@ -30,7 +30,7 @@ from hivekeeper.views.workers import find_claim
 AttemptKey = tuple[str, int]
 _EVERY = -1  # SQLite's word for no limit
 _MARKER = b"HIVE_RUN="
-_GATES = "_gates"  # whose runs lie one level deeper, by repository (domain.names.gate_run_id)
+_GATES = "_gates"  # whose runs lie one level deeper, by repository (domain.owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Known:
     runs: tuple[RunRow, ...]
 
     def find_success(self, kind: str) -> RunRow | None:
-        """Find the last run of a kind that ended well."""
+        """Find the last run of a kind that succeeded."""
         return next((run for run in reversed(self.runs) if run.kind == kind and run.succeeded), None)
 
 
@@ -91,7 +91,7 @@ class Facts:
 
 
 def gather(places: Places, clock: Clock, *, is_keeper: bool = False) -> Facts:
-    """Look at the world, then at the ledger, then at what still lives; if `is_keeper`, the lease is our own."""
+    """Read the machine, then the ledger, then what is still alive; if `is_keeper`, the lease is our own."""
     directories, laid_out = tuple(_list_run_directories(places.runs)), dict(_list_laid_out(places))
     stored = (*_list_paths(places.hive / "repos"), *_list_paths(places.hive / "public"))
     before = _list_marked()

@@ -24,7 +24,7 @@ class Repository(Mirror):
         return [line.split()[2] for line in said if line.startswith("unreachable commit ")]
 
     def list_outside(self, commits: list[str], held: list[str]) -> list[str]:
-        """List what of these commits and their history is in none of the others."""
+        """List which of these commits and their ancestors the others do not have."""
         lines = "".join(f"{line}\n" for line in (*commits, *(f"^{commit}" for commit in held)))
         return self._ask("rev-list", "--stdin", text=lines).split() if commits else []
 

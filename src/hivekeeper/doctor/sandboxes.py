@@ -19,7 +19,7 @@ from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import attempt_ref
 
 PRESENT = "PRESENT"
-# What the hive's own runs write beside a worker's tree, the snapshot too: no worker can.
+# Written beside a worker's tree by the hive's own runs, the snapshot too; no worker can write there.
 _OURS = {"base", "ignored", "rest.tar", "key", "ready"} | {
     f"{index}{end}" for index in ("index", "save") for end in ("", ".lock", ".paths", ".said")
 }

@@ -67,7 +67,6 @@ class Runner:
     command: str
     prompt: PromptBy = PromptBy.FILE
     resume: str = ""
-    fork: str = ""
     args: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     inherit: tuple[str, ...] = ()

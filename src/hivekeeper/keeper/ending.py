@@ -1,4 +1,4 @@
-"""Ending everything that runs: a keeper that was not started keeps for as long as it takes."""
+"""Ending all runs, by a keeper whose loops were not started: it makes passes until everything has ended."""
 
 from hivekeeper.commands.runs import request_kill
 from hivekeeper.commands.tasks import rearm_stopped
@@ -9,15 +9,15 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByPerson
 
 MAX_END_S = 60.0
-# What may take long and can be done again; what is short by nature, as a landing, is waited for.
+# Runs that may take long and can be repeated; short ones, such as a landing, are waited for.
 ENDED_AT_ONCE = ("agent", "setup", "gate", "resolve", "accept", "fetch")
 
 
 def end_workers(keeper: Keeper, person: ByPerson, why: str) -> tuple[int, list[str]]:
-    """End everything that runs and keep what workers have made; tell how many workers, and what still runs.
+    """End all runs and save the workers' work; return how many workers there were, and which runs are left.
 
-    Each end is asked for in the ledger first, so whoever keeps the hive next goes on with it if this is cut off. A
-    command whose attempt ended so is tried again; a session goes on where it was.
+    Each kill is recorded in the ledger first, so the next keeper continues if this is interrupted. A command whose
+    attempt ended this way is retried; a session continues where it was.
     """
     parts, ledger = keeper.close_down(), keeper.hive.ledger
     deadline = keeper.clock.monotonic() + MAX_END_S

@@ -1,4 +1,4 @@
-"""What a hive's workers are started with on this machine: how well they are kept apart, and which programs they see."""
+"""What this machine offers a hive's workers: how well they are isolated, and which programs can be started."""
 
 import os
 import re
@@ -17,14 +17,14 @@ from hivekeeper.sandbox.toolchain import find_secret
 from hivekeeper.settings import BUILT_IN_RUNNERS, Settings
 
 _PLAIN = re.compile(r"[\w.+/~-]+")
-# Words of the shell itself, which no PATH has.
+# Words of the shell itself, which are not on the PATH.
 _SHELL = frozenset(
     {".", "cd", "command", "eval", "export", "for", "if", "set", "test", "trap", "ulimit", "umask", "while"}
 )
 
 
 def find_hive_isolation(hive: Hive, boot_id: str) -> Isolation:
-    """Find how well this machine can keep a hive's workers apart, as its settings want it."""
+    """Find how this machine isolates a hive's workers, as its settings want it."""
     settings, kept = hive.settings, str(hive.places.hive)
     paths = (path for runner in settings.runners.values() for _, path in runner.list_paths())
     wanted = Level(settings.level) if settings.level else None
@@ -39,7 +39,7 @@ def find_hive_isolation(hive: Hive, boot_id: str) -> Isolation:
 
 
 def refuse_secrets(settings: Settings, places: Places) -> None:
-    """Refuse to keep a hive whose hive.toml names what no worker may see; to show it would open it to all of them."""
+    """Refuse a hive.toml that names what no worker may see: mounting it would show it to all of them."""
     home = os.path.expanduser("~")  # noqa: PTH111 - pathlib raises for a user nobody gave a home
     for runner in settings.runners.values():
         for key, path in runner.list_paths():
@@ -50,7 +50,7 @@ def refuse_secrets(settings: Settings, places: Places) -> None:
 
 
 def refuse_weak_isolation(hive: Hive, boot_id: str) -> None:
-    """Refuse to keep a hive whose workers could not be kept apart as well as its settings require."""
+    """Refuse to run a hive whose workers would be isolated less than its settings require."""
     required = Level(hive.settings.require) if hive.settings.require else Level.LIMITS
     if required is not Level.LIMITS and (found := find_hive_isolation(hive, boot_id)).level.rank < required.rank:
         what = f"This hive requires {required} for its workers, and this machine has {found.level}: {found.why}."
@@ -58,7 +58,7 @@ def refuse_weak_isolation(hive: Hive, boot_id: str) -> None:
 
 
 def refuse_missing(hive: Hive, tasks: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-    """Refuse tasks whose prompt nobody who may take it could be given to, each named with its runners."""
+    """Refuse tasks of which no runner can be started on this machine."""
     isolation: Isolation | None = None
     for task, names in tasks:
         problems: list[str] = []
@@ -71,12 +71,12 @@ def refuse_missing(hive: Hive, tasks: Iterable[tuple[str, tuple[str, ...]]]) -> 
             problems.append(problem)
         else:
             if problems:
-                what = f"Task '{task}' cannot begin: {'; '.join(problems)}."
-                raise InputError(what, advice="Nothing was submitted. See what is here: hive runner ls")
+                what = f"Task '{task}' cannot start: {'; '.join(problems)}."
+                raise InputError(what, advice="Nothing was submitted. To see what is installed: hive runner ls")
 
 
 def find_problem(runner: Runner, isolation: Isolation) -> str | None:
-    """Find why a runner's program cannot be started inside the sandbox, and what to write; None where it can."""
+    """Find why a runner's program cannot be started in a sandbox, and what to do; None if it can."""
     program, table = runner.program, f"[runners.{runner.name}] of hive.toml"
     if not _PLAIN.fullmatch(program) or program in _SHELL:
         return None  # only the shell that starts it knows
@@ -84,7 +84,7 @@ def find_problem(runner: Runner, isolation: Isolation) -> str | None:
         whole = os.path.expanduser(program)  # noqa: PTH111 - that of Path raises when there is no such user
         return f"{program} of runner '{runner.name}' would be in the worker's own home; write {whole} in {table}"
     if "/" in program and not program.startswith("/"):
-        return None  # beside what the worker works on
+        return None  # relative to the worker's own directory
     path = runner.environment.get("PATH")
     if (found := shutil.which(program, path=path)) is None:
         where = "is not there" if "/" in program else "is not installed, or not on the PATH"

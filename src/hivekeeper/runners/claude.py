@@ -13,7 +13,6 @@ RUNNER = Runner(
     name="claude",
     command=f"claude {_FLAGS} --session-id {{session}} {{args}}",
     resume=f"claude {_FLAGS} --resume {{session}} {{args}}",
-    fork=f"claude {_FLAGS} --resume {{session}} --fork-session {{args}}",
     prompt=PromptBy.STDIN,
     environment={
         "IS_SANDBOX": "1",  # as root it refuses otherwise

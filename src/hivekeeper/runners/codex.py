@@ -11,7 +11,6 @@ RUNNER = Runner(
     name="codex",
     command=f"codex exec {_FLAGS} {{args}} -",
     resume=f"codex exec resume {{session}} {_FLAGS} {{args}} -",
-    fork="codex exec fork {session}",
     prompt=PromptBy.STDIN,
     inherit=("OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"),
     sign_in=("~/.codex/auth.json", "~/.codex/config.toml"),

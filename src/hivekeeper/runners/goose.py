@@ -12,7 +12,6 @@ RUNNER = Runner(
     command=f"goose run {_FLAGS} --name {{session}} {{args}} -i -",
     # In the same place only: from elsewhere it goes on in the old one.
     resume=f"goose run {_FLAGS} --resume --name {{session}} {{args}} -i -",
-    fork="goose session --resume --fork --name {session}",
     prompt=PromptBy.STDIN,
     environment={"GOOSE_MODE": "auto", "GOOSE_DISABLE_KEYRING": "1", "GOOSE_TELEMETRY_ENABLED": "false"},
     inherit=(

@@ -14,7 +14,6 @@ RUNNER = Runner(
     command=f"opencode run {_FLAGS} {{args}}",
     # In the same place only: from elsewhere it goes on in the old one.
     resume=f"opencode run {_FLAGS} -s {{session}} {{args}}",
-    fork=f"opencode run {_FLAGS} -s {{session}} --fork {{args}}",
     prompt=PromptBy.STDIN,
     environment={"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"},
     inherit=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),

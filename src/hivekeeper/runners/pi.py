@@ -10,7 +10,6 @@ RUNNER = Runner(
     name="pi",
     command="pi --mode json -p {args}",
     resume="pi --mode json -p --session {session} {args}",
-    fork="pi --mode json -p --fork {session} {args}",
     prompt=PromptBy.STDIN,
     environment={"PI_OFFLINE": "1"},
     inherit=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),

@@ -10,7 +10,6 @@ RUNNER = Runner(
     name="qwen",
     command=f"qwen {_FLAGS} --session-id {{session}} {{args}}",
     resume=f"qwen {_FLAGS} --resume {{session}} {{args}}",
-    fork=f"qwen {_FLAGS} --resume {{session}} --fork-session {{args}}",
     prompt=PromptBy.STDIN,
     inherit=("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "DASHSCOPE_API_KEY"),
     sign_in=("~/.qwen/oauth_creds.json", "~/.qwen/settings.json"),

@@ -1,4 +1,4 @@
-"""What failed in its own last lines, and where all of them are."""
+"""The last lines of what failed, and where its whole output is."""
 
 import os
 from shlex import join
@@ -13,7 +13,7 @@ from hivekeeper.store.database import Connection
 _MOST_LINES = 5
 _MOST_READ = 16 * 1024
 _LONGEST_LINE = 200
-_WORTH_READING = ("sandbox", "setup", "agent", "snapshot", "resolve")
+_READABLE = ("sandbox", "setup", "agent", "snapshot", "resolve")
 
 
 def show_failure(connection: Connection, task: TaskRow, outputs: Outputs | None) -> dict[str, Any] | None:
@@ -44,6 +44,6 @@ def _find_failed(connection: Connection, task: TaskRow) -> RunRow | None:
     entry = queries.find_merge(connection, task.key, number)
     if entry is not None and entry.state is MergeState.REJECTED and entry.failed_run:
         return queries.find_run(connection, entry.failed_run)
-    runs = [run for run in queries.list_runs_of_attempt(connection, task.key, number) if run.kind in _WORTH_READING]
+    runs = [run for run in queries.list_runs_of_attempt(connection, task.key, number) if run.kind in _READABLE]
     failed = next((run for run in reversed(runs) if not run.is_open and not run.succeeded), None)
     return failed or next((run for run in reversed(runs) if run.kind == "agent"), None)

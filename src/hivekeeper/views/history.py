@@ -1,4 +1,4 @@
-"""The past: the hive as it was at a moment, what differs between two, and who reads the log."""
+"""The past: the hive at a moment, what changed between two, and the readers of the log."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

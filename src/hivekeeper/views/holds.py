@@ -33,7 +33,7 @@ def list_hold_needs(connection: Connection, *, now: str) -> Iterator[tuple[str, 
 
 
 def list_waits(connection: Connection, *, now: str) -> list[dict[str, Any]]:
-    """List what waits and goes on by itself, and the attempts that are parked meanwhile."""
+    """List what waits and continues by itself, and the parked attempts."""
     waits = [
         {**pick(hold, "scope", "name", "cause", "until", "why"), "what": say_hold(hold)}
         for hold in list_active_holds(connection, now=now)

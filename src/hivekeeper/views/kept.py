@@ -1,4 +1,4 @@
-"""What is kept of a task's attempts, where each began, and what is known not to be kept."""
+"""The saved work of a task's attempts, where each began, and what is known not to be saved."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _MOST_READ = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A task, every attempt at it and the runs of each."""
+    """A task, its attempts and their runs."""
 
     task: TaskRow
     repo: RepoRow | None
@@ -31,7 +31,7 @@ class Facts:
 
 
 class Kind(StrEnum):
-    """How something came to be kept."""
+    """How something was saved."""
 
     END = "end of attempt"
     SAVED = "saved while it worked"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Something kept of an attempt; `object` is git's name of it, `run` what kept it.
+    """Something saved of an attempt; `object` is its git object, `run` the run that saved it.
 
     `changed` counts the files in which it differs from `base`, where the attempt began.
     """
@@ -56,7 +56,7 @@ class Kept:
 
 
 def read_facts(connection: Connection, name: str) -> Facts:
-    """Read what the ledger knows of the task a person means."""
+    """Read a task and its attempts from the ledger."""
     task = get_task(connection, name)
     attempts = tuple(
         (attempt, tuple(queries.list_runs_of_attempt(connection, task.key, attempt.number)))
@@ -66,7 +66,7 @@ def read_facts(connection: Connection, name: str) -> Facts:
 
 
 def list_kept(places: Places, facts: Facts) -> list[Kept]:
-    """List what is kept of a task, newest first."""
+    """List what is saved of a task, newest first."""
     kept: list[Kept] = []
     for attempt, runs in reversed(facts.attempts):
         if facts.repo is None:
@@ -77,40 +77,41 @@ def list_kept(places: Places, facts: Facts) -> list[Kept]:
 
 
 def choose_kept(task: TaskRow, kept: Sequence[Kept], attempt: int | None) -> Kept:
-    """Choose what a person means: the newest of the attempt, or of the newest one of which there is anything."""
+    """Choose the newest of an attempt, or of the newest attempt that has anything saved."""
     whole = [each for each in kept if each.kind is not Kind.REST]
     if not whole:
         raise InputError(describe_nothing(task), advice=f"Type: hive task show {task.key}")
     found = next((each for each in whole if attempt in (None, each.attempt)), None)
     if found is None:
-        advice = f"See what is: hive task restore {task.key} --list"
-        raise InputError(f"Nothing is kept of attempt {attempt} at {task.key}.", advice=advice)
+        advice = f"To see what is saved: hive task restore {task.key} --list"
+        raise InputError(f"Nothing is saved of attempt {attempt} at {task.key}.", advice=advice)
     return found
 
 
 def describe_nothing(task: TaskRow) -> str:
-    """Say that and why nothing is kept of a task."""
+    """Say why nothing is saved of a task."""
     if not task.attempts:
-        return f"Nothing is kept of {task.key}: nobody has worked on it yet."
+        return f"Nothing is saved of {task.key}: it has had no worker yet."
     if not task.has_sandbox:
-        return f"Nothing is kept of {task.key}: its workers work where the hive lies, on the files there."
+        return f"Nothing is saved of {task.key}: its workers work directly in the hive's directory."
     if not task.repo:
-        return f"Nothing is kept of {task.key}: its outputs are kept apart only when an attempt fails."
-    return f"Nothing is kept of {task.key} so far: that happens at intervals while a worker works, and at its end."
+        return f"Nothing is saved of {task.key}: its outputs are saved separately only when an attempt fails."
+    return f"Nothing is saved of {task.key} yet: work is saved at intervals while a worker runs, and at its end."
 
 
 def list_not_kept(places: Places, task: TaskRow, kept: Kept) -> list[str]:
-    """List what is known not to be kept: what the run that kept the rest said it could not."""
+    """List what is known not to be saved, as the run that saved the rest reported it."""
     if kept.kind is Kind.OUTPUTS:
         there = places.kept(task.key, kept.attempt)
         missing = (output for output in task.outputs if not (there / output).exists())
-        return [f"{output} (it was not there, or no plain file)" for output in missing]
-    words = kept.run.reason if kept.run else ""  # its last ones; all of them lie beside it
+        return [f"{output} (missing, or not a regular file)" for output in missing]
+    words = kept.run.reason if kept.run else ""  # its last ones; the whole output is beside it
     if kept.run and (file := LocalOutputs(places.runs).open_output(kept.run.id)):
         with file:
             words = file.read(_MOST_READ).decode("utf-8", "replace")
     said = [line.removeprefix(_SAID) for line in words.splitlines() if line.startswith(_SAID)]
-    return said if kept.kind is Kind.END else [*said, "ignored files and repositories of its own: only at its end"]
+    at_end = "ignored files and nested repositories, which are saved at its end only"
+    return said if kept.kind is Kind.END else [*said, at_end]
 
 
 def _find_outputs(places: Places, attempt: AttemptRow) -> Iterator[Kept]:
@@ -146,5 +147,5 @@ def _name_save(attempt: AttemptRow, ref: str) -> str:
 
 
 def _tell_end(run: RunRow | None) -> str | None:
-    # Not the commit's time: a worker's own clock may have made that.
+    # Not the commit's time: that may be of a worker's own clock.
     return run.ended_at if run else None

@@ -126,11 +126,11 @@ def _list_uses(connection: Connection, repo: RepoRow, entry: MergeRow) -> Iterat
     is_refused = entry.state is MergeState.REJECTED
     if entry.round or entry.resolved or is_refused:
         tier, runs = entry.tier, list_runs(entry.attempt, "resolve") if is_refused or entry.resolved else []
-        if runs and tier not in ("regenerated", "ai"):  # they tried, and in vain
+        if runs and tier not in ("regenerated", "ai"):  # they were tried and failed
             tier = "regenerated" if all(find_regeneration(repo, path) for path in entry.conflicts) else "ai"
         yield tier, entry.attempt, runs
     for message in _list_requests(connection, entry) if is_refused else ():
-        if runs := list_runs(entry.attempt + 1, "agent"):  # else nobody was there to take it up
+        if runs := list_runs(entry.attempt + 1, "agent"):  # else no worker has started on it yet
             yield str(message.get_body().get("mode")), entry.attempt + 1, runs
 
 

@@ -1,4 +1,4 @@
-"""What agent programs wrote down of their sessions: where the sandbox still is, there; later, as it was kept."""
+"""The session logs of agent programs: in the sandbox while it is there, later as they were saved."""
 
 import gzip
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _DATABASE = b"SQLite format 3\0"
 
 @dataclass(frozen=True, slots=True)
 class SessionLog:
-    """One log; `lines` is None where it is no text."""
+    """One log; `lines` is None if it is not text."""
 
     name: str
     place: str
@@ -24,14 +24,14 @@ class SessionLog:
 
 
 def list_session_logs(connection: Connection, attempt: AttemptRow, runners: Mapping[str, Runner]) -> list[str]:
-    """List where the programs of an attempt write their sessions down, as patterns below its sandbox."""
+    """List where the programs of an attempt write their session logs, as patterns below its sandbox."""
     runs = queries.list_runs_of_attempt(connection, attempt.task, attempt.number)
     known = [(runners[str(run.runner)], run.session) for run in runs if run.kind == "agent" and run.runner in runners]
     return list(dict.fromkeys(log for runner, session in known if (log := runner.find_log(session))))
 
 
 def read_session_logs(places: Places, attempt: AttemptRow, patterns: Sequence[str]) -> list[SessionLog]:
-    """Read what is kept of an attempt's sessions, or else what is in its sandbox: no link in there is followed."""
+    """Read the saved logs of an attempt's sessions, or else those in its sandbox, where no link is followed."""
     kept, sandbox = (place(attempt.task, attempt.number) for place in (places.session, places.sandbox))
     if kept.is_dir():
         return [_read(path.stem, str(path), gzip.decompress(path.read_bytes())) for path in sorted(kept.glob("*.gz"))]

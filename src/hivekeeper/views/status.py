@@ -1,4 +1,4 @@
-"""The status: what needs a person, then everything under way."""
+"""The status: what needs a person, then what is running."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ Need = tuple[str, str]  # what, and the command for it
 
 
 def find_tried_level(cache: Path, boot_id: str, wanted: str | None) -> Level | None:
-    """Find the strongest isolation, none stronger than wanted, that held when tried in this boot; try nothing."""
+    """Find the strongest isolation, up to the wanted one, that passed the self-test in this boot; run no test."""
     highest = Level(wanted) if wanted else Level.NAMESPACES
     if highest is Level.LIMITS:
         return highest
@@ -134,7 +134,7 @@ def _need_isolation(isolation: Level | None, require: str | None) -> Iterator[Ne
 
 
 def list_needs(connection: Connection, *, keeper_is_alive: bool, places: Places | None = None) -> list[dict[str, Any]]:
-    """List what only a person can do, each with the command for it; of a failure the last lines, found by `places`."""
+    """List what only a person can do, each with its command; of a failure the last lines, if `places` is given."""
     needs: list[Need] = []
     active, attempts, _ = queries.count_open_work(connection)
     if (active or attempts) and not keeper_is_alive:
@@ -199,7 +199,7 @@ def _read_words(run: RunRow, count: int, places: Places | None) -> list[str]:
 
 
 def _need_backups(runs: Iterable[RunRow], places: Places | None) -> Iterator[Need]:
-    """Tell for each repository what was not pushed, all together: if one push fails, so do many."""
+    """Report what was not pushed, once per repository: if one push fails, so do many."""
     by_target: dict[tuple[str, str], list[RunRow]] = {}
     for run in runs:
         mirror, target, _ref = _read_words(run, 3, places)
