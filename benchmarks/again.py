@@ -15,7 +15,7 @@ from benchmarks.ledger import Say
 from benchmarks.workers import _end_all, _Hive, _keep, _make_repository
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain import events as e
-from hivekeeper.domain.merge import ANEW, REWORK
+from hivekeeper.domain.merge import REDO, REWORK
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.store.ledger import read_events
 
@@ -31,12 +31,12 @@ def run_all(say: Say, *, directory: Path | None) -> Iterator[Figure]:
         settings = '[runners.scripted-pair]\ncommand = "sh -c \'sh \\"$1\\"\' sh"\n'
         with _keep(root / "hive", settings, workers=2 * PAIRS) as hive:
             took: dict[str, float] = {}
-            for mode in (ANEW, REWORK):
+            for mode in (REDO, REWORK):
                 say(f"{PAIRS} pairs whose second is refused: {mode} …")
                 took[mode] = _measure(hive, source, mode)
                 what = f"from a refusal to the landing, beside the agent's own {WORK_S:g} s ({mode})"
                 yield Figure(what, took[mode] * 1000, "ms", "measured", reached=True)
-            ratio = took[ANEW] / took[REWORK]
+            ratio = took[REDO] / took[REWORK]
             yield Figure("what anew adds / what mending adds", ratio, "×", "measured", reached=True)
 
 
@@ -56,6 +56,6 @@ def _make_task(pair: int, who: str, mode: str) -> TaskSpec:
     is_second = f'test -e {name}.{other} || test -n "$HIVE_FEEDBACK"'
     mend = f"rm -f {name}.{who}; echo {who} > {name}.c"
     script = f"sleep {WORK_S}; if {is_second}; then {mend}; else echo {who} > {name}.{who}; fi"
-    if mode == ANEW:
+    if mode == REDO:
         return TaskSpec(f"{name}-{who}", script, repo="app")
     return TaskSpec(f"{name}-{who}", repo="app", prompt=f"{script}\nexit\n", runner="scripted-pair")

@@ -86,7 +86,7 @@ def test_work_that_cannot_be_merged_is_done_anew_from_its_intent_and_its_old_cha
     assert set(stage.list_states().values()) == {"COMPLETE"}
     assert stage.git("show", "hive/main:README").splitlines()[-1] == "line anew"
     told = [str(entry) for entry in stage.model.log() if "Your last try did not land" in str(entry)]
-    assert any("Where it conflicts" in entry and "Your change" in entry for entry in told)
+    assert any("Conflicting hunks" in entry and "Your change" in entry for entry in told)
 
 
 def test_configuration_that_a_repository_ships_is_pinned_and_a_change_asks_a_person(set_stage: MakeStage) -> None:

@@ -505,7 +505,7 @@ def test_a_refused_command_finds_why_in_its_feedback_and_is_done_anew(line: Line
     assert "+they" in body["diff"]
     told = (line.root.parent / "told").read_text()
     assert body["hunks"] in told
-    assert "Do the task again on today's branch." in told
+    assert "Start over on the current branch." in told
 
 
 def test_a_keeper_that_ends_after_every_step_of_a_train_lands_everything_once(line: Line) -> None:

@@ -34,14 +34,16 @@ def test_a_model_has_the_price_of_the_longest_name_it_begins_with(model: str, kn
 @pytest.mark.parametrize("model", ["", "fake-1", "gpt-51", "gpt-5.9", "my-claude-opus"])
 def test_a_model_that_nobody_has_a_price_for_costs_nothing_that_is_known(model: str) -> None:
     assert Prices(PRICES).find(model) is None
-    assert Prices(PRICES).fill(model, Usage(1000, 10)) == Usage(1000, 10)
+    assert Prices(PRICES).add_cost(model, Usage(1000, 10)) == Usage(1000, 10)
 
 
 def test_what_was_read_from_the_cache_costs_less_and_money_that_a_program_tells_stands() -> None:
     prices = Prices({"m": Price(3.0, 15.0, 0.3, 3.75)})
-    assert prices.fill("m", Usage(1000, 100, 0, 600, 300)).microusd == round(100 * 3 + 600 * 0.3 + 300 * 3.75 + 1500)
-    assert prices.fill("m", Usage(1000, 100, 7)).microusd == 7
-    assert Prices({}, Price(1.0, 2.0)).fill("any", Usage(10, 10, 0, 10)).microusd == 30, "a runner's own price"
+    assert prices.add_cost("m", Usage(1000, 100, 0, 600, 300)).microusd == round(
+        100 * 3 + 600 * 0.3 + 300 * 3.75 + 1500
+    )
+    assert prices.add_cost("m", Usage(1000, 100, 7)).microusd == 7
+    assert Prices({}, Price(1.0, 2.0)).add_cost("any", Usage(10, 10, 0, 10)).microusd == 30, "a runner's own price"
 
 
 def test_prices_of_hive_toml_come_before_those_shipped(tmp_path: Path) -> None:

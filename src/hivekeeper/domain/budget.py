@@ -1,4 +1,4 @@
-"""What may be spent, and by whom: a task, a convoy, a day. The last word is a person's."""
+"""Budgets of tasks, convoys and days. A person may raise them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,24 +9,24 @@ from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import ConvoyRow, TaskRow
 
 MICRO = 1_000_000
-CAUSE = "budget"  # why something is held up that has spent what it may
-DAY = "today"  # the name under which the day's budget is held up
+CAUSE = "budget"  # the cause of a hold on something that is over budget
+DAY = "today"  # the name of the hold on the day's budget
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What something may use in all; None is no limit."""
+    """A budget in tokens and money; None is no limit."""
 
     tokens: int | None = None
     microusd: int | None = None
 
     def is_reached(self, used: Usage) -> bool:
-        """Tell whether nothing is left of it."""
+        """Whether nothing is left of it."""
         has_tokens = self.tokens is None or used.tokens < self.tokens
         return not (has_tokens and (self.microusd is None or used.microusd < self.microusd))
 
     def describe(self) -> str:
-        """Say how much it is."""
+        """Format it for a sentence."""
         said = [] if self.microusd is None else [f"${self.microusd / MICRO:g}"]
         return " and ".join([*said, *([] if self.tokens is None else [f"{self.tokens:,} tokens"])])
 
@@ -35,13 +35,13 @@ NO_CAP = Cap()
 
 
 def read_cap(said: Mapping[str, float]) -> Cap:
-    """Read what a plan or hive.toml says."""
+    """Read a budget from a plan or hive.toml."""
     tokens, money = said.get("tokens"), said.get("money")
     return Cap(None if tokens is None else int(tokens), None if money is None else round(money * MICRO))
 
 
 def find_cap(scope: str, name: str, planned: Cap, raised: Iterable[BudgetRow]) -> Cap:
-    """Find what holds: what a person allowed later, or else what was planned."""
+    """Find the budget in force: the raised one, or else the planned one."""
     row = next((row for row in raised if (row.scope, row.name) == (scope, name)), None)
     if row is None:
         return planned
@@ -52,7 +52,7 @@ def find_cap(scope: str, name: str, planned: Cap, raised: Iterable[BudgetRow]) -
 def list_caps(
     task: TaskRow, convoy: ConvoyRow, day: Cap, raised: Iterable[BudgetRow], today: str
 ) -> tuple[tuple[str, str, Cap], ...]:
-    """List what bounds a task: scope, name and cap of each; what was allowed for a day holds for that day."""
+    """List the budgets that apply to a task: scope, name and cap. A raised day budget applies to that day only."""
     rows = tuple(raised)
     own, whole = read_cap(task.get_details().get("budget", {})), read_cap(json.loads(convoy.budget))
     return (

@@ -1,7 +1,7 @@
-"""What a tree must pass, and what the runs that verify it say of it.
+"""The gate that a tree must pass, and the verdict of the runs that verified it.
 
-A tree is verified in a check-out that is used again and again (`domain/sequences.py`, GATE). Its runs belong to the
-tree and the gate, so whoever asks for the same again finds what was found before.
+A tree is verified in a reused checkout (`domain/sequences.py`, GATE). Its runs are owned by the tree and the gate, so
+they are the cache of results.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ from hivekeeper.domain.sequences import gate_sequence
 from hivekeeper.domain.steps import Done, End, Facts, Failed, Start, count_rejections, decide
 from hivekeeper.domain.train import Verdict
 
-_NOT_FOUND = (126, 127)  # how a shell says that it could not start a command
+_NOT_FOUND = (126, 127)  # exit codes of a shell that could not start a command
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a tree must pass: the repository's commands and a task's, after the repository's setup."""
+    """The commands that a tree must pass: the repository's and a task's, after the repository's setup."""
 
     repo: RepoRow
     task_verify: str | None = None
@@ -31,7 +31,7 @@ class Gate:
 
     @property
     def digest(self) -> str:
-        """Tell one gate from another; after a person had the queue go on, what was verified before is no more."""
+        """A hash that identifies the gate; resuming the queue changes it, which discards earlier results."""
         repo = self.repo
         said = [self.commands, repo.setup, repo.keep, repo.lock, repo.resumptions]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
@@ -39,9 +39,9 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a tree: `run` tells it, `failures` counts the failed.
+    """The result for a tree: `run` decided it, `failures` counts rejected runs.
 
-    `start` is the next run, in the check-out `slot` of a try that is under way, or of a new try.
+    `start` is the next run to start: in checkout `slot` if a try is under way, else of a new try.
     """
 
     verdict: Verdict
@@ -52,7 +52,7 @@ class Found:
 
 
 def judge(gate: Gate, runs: Sequence[RunRow], facts: Facts) -> Found:
-    """Tell what is known of a tree."""
+    """Judge a tree by the runs that verified it."""
     sequence = gate_sequence(gate.repo)
     failures = count_rejections(sequence, runs, facts)
     match decide(sequence, runs, facts):
@@ -70,5 +70,5 @@ def judge(gate: Gate, runs: Sequence[RunRow], facts: Facts) -> Found:
 
 
 def could_not_run(run: RunRow) -> bool:
-    """Tell whether a gate failed because there was no such command."""
+    """Whether a gate failed because its command was not found."""
     return run.ended_by == "exit" and run.exit_status in _NOT_FOUND

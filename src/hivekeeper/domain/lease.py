@@ -1,8 +1,8 @@
-"""Who may be the coordinator.
+"""Decides which process may be the keeper.
 
-The kernel's lock decides who is alive: it dies with its holder. The heartbeat decides only when a living holder is so
-silent that it counts as ABANDONED; such a holder is killed before it is followed, for a frozen process keeps its lock.
-Silence is measured on the clock that stops while the machine sleeps, so a night in a closed laptop is not silence.
+The kernel lock shows whether the holder is alive: it is released when the process dies. The heartbeat only decides
+whether a living holder is ABANDONED. Such a holder is killed before it is replaced, because a frozen process keeps its
+lock. Silence is measured on the clock that stops while the machine sleeps, so a sleeping laptop is not silent.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Somebody else is the coordinator."""
+    """Another process is the keeper."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class KillFirst:
-    """The holder is of this boot and abandoned."""
+    """The holder is a process of this boot, and ABANDONED."""
 
     pid: int
     start_ticks: int
@@ -33,7 +33,7 @@ class KillFirst:
 
 
 class KeeperState(StrEnum):
-    """What can be said of a hive's keeper from outside."""
+    """The state of a hive's keeper as seen by another process."""
 
     NONE = "NONE"
     UNKNOWN = "UNKNOWN"
@@ -44,7 +44,7 @@ class KeeperState(StrEnum):
 def decide_keeper(
     living: LeaseRow | None, heartbeat: HeartbeatRow | None, *, monotonic_s: float, abandoned_after_s: float
 ) -> KeeperState:
-    """Decide what a keeper is whose process is alive; `living` is None where none is."""
+    """Decide the state of a keeper; `living` is its lease if its process is alive, else None."""
     if living is None:
         return KeeperState.NONE
     if heartbeat is None or (heartbeat.epoch, heartbeat.boot_id) != (living.epoch, living.boot_id):
@@ -62,7 +62,7 @@ def decide_lease(
     monotonic_s: float,
     abandoned_after_s: float,
 ) -> Take | Leave | KillFirst:
-    """Decide what a would-be coordinator does."""
+    """Decide whether this process may take the lease."""
     if lock_is_free:
         return Take()
     if lease is None or lease.released_at is not None:

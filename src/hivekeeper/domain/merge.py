@@ -1,4 +1,4 @@
-"""What is to be said and decided about one entry of a merge queue: its conflict, its refusal, its commit."""
+"""Decisions and texts about one entry of a merge queue: its conflict, its rejection, its commit message."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from hivekeeper.domain.rows import RepoRow, TaskRow
 MAX_ROUNDS = 200
 HOTFIX_PRIORITY = 10_000
 REWORK_REQUEST, PRIORITY_MERGE = "REWORK_REQUEST", "PRIORITY_MERGE"
-ANEW, REWORK = "anew", "rework"
+REDO, REWORK = "anew", "rework"
 MAX_OUTPUT = 4_000
 MAX_SUBJECT, MAX_BODY = 120, 4_000
 _LEFT = "What the worker left "  # as the hive's own commits begin
@@ -18,51 +18,51 @@ _TRAILER = re.compile(r"\s*Hive-[A-Za-z]+\s*:", re.IGNORECASE)
 
 
 def choose_tier(repo: RepoRow, paths: Sequence[str], *, are_files: bool, has_resolver: bool) -> str | None:
-    """Choose what settles a conflict: commands that make each file anew, the resolver, or nothing here."""
+    """Choose the tier that resolves a conflict: commands that regenerate each file, the resolver, or None."""
     if not are_files:
         return None
     return "regenerated" if all(find_regeneration(repo, path) for path in paths) else "ai" if has_resolver else None
 
 
 def find_regeneration(repo: RepoRow, path: str) -> str | None:
-    """Find the command that makes a file anew."""
+    """Find the command that regenerates a file."""
     return next((command for pattern, command in repo.regenerate.items() if fnmatchcase(path, pattern)), None)
 
 
 def choose_mode(task: TaskRow, earlier: Sequence[str], *, is_conflict: bool) -> str:
-    """Choose how refused work is done again: anew on today's branch, or by going on from it.
+    """Choose what happens to rejected work: the task is redone on today's branch, or the work is continued.
 
-    A command is simply run again. A worker that can read goes on from its work when its gate failed; after a conflict
-    its work is made anew, and if that conflicts too it is asked to rebase.
+    A command is run again. A prompt's next worker continues the work after a failed gate; after a conflict the task is
+    redone, and if that conflicts too, the next worker is asked to rebase.
     """
-    if not task.command and (not is_conflict or ANEW in earlier):
+    if not task.command and (not is_conflict or REDO in earlier):
         return REWORK
-    return ANEW
+    return REDO
 
 
 def describe_rework(body: dict[str, Any]) -> str:
-    """Say in words what a worker must know of the try before it."""
-    anew = "What you made could not be used and is not here. Do the task again on today's branch."
-    again = "What you made is here as you left it. It did not land: mend it, and merge the branch `origin` has first."
-    parts = ["# Your last try did not land", anew if body["mode"] == ANEW else again, f"Why: {body['why']}."]
-    for title, name in (("What the checks said", "output"), ("Where it conflicts", "hunks"), ("Your change", "diff")):
+    """Write the retry instructions for the next worker."""
+    redo = "Your previous work is not here. Start over on the current branch."
+    rework = "Your previous work is in this directory. Merge `origin`'s branch first, then fix the problem below."
+    parts = ["# Your last try did not land", redo if body["mode"] == REDO else rework, f"Why: {body['why']}."]
+    for title, name in (("Output of the checks", "output"), ("Conflicting hunks", "hunks"), ("Your change", "diff")):
         if body.get(name):
             parts.append(f"## {title}\n\n```\n{body[name]}\n```")
     if body.get("reproduce"):
-        parts.append(f"## To see it yourself\n\n    {body['reproduce']}")
+        parts.append(f"## To reproduce it\n\n    {body['reproduce']}")
     return "\n\n".join(parts) + "\n"
 
 
-_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")  # as make looks for them
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")  # in the order that make tries them
 _INTERPRETER = re.compile(r"(ba|da|z)?sh|python[\d.]*|node|perl|ruby|\.|source")
-# What only starts another command, or none.
+# Words before the command itself.
 _BEFORE = re.compile(r"env|exec|command|time|nice|timeout|if|then|else|while|do|!|\{|-.*|[\d.]+[smhd]?|\w+=.*")
 
 
 def list_gate_files(repo: RepoRow, changed: Sequence[str], linked: Callable[[str], str | None]) -> list[str]:
-    """List changed files that say what passes: those the plan names, and those its commands run.
+    """List changed files that decide what passes: those the plan names, and those that its commands run.
 
-    `linked` tells what a path of the integration branch leads to, if it is a link; None where there is no such path.
+    `linked` returns the target of a link on the integration branch, "" for a file and None for a missing path.
     """
     run = _list_run_files(f"{repo.verify or ''}\n{repo.setup or ''}")
     there = {path: target for path in run if (target := linked(path)) is not None}
@@ -71,7 +71,7 @@ def list_gate_files(repo: RepoRow, changed: Sequence[str], linked: Callable[[str
 
 
 def _list_run_files(commands: str) -> set[str]:
-    """List what shell commands run: the first word of each, or what an interpreter is given."""
+    """List the files that shell commands run: the first word of each, or an interpreter's script."""
     run: set[str] = set()
     for command in re.split(r"[;&|()\n]+", commands):
         words = [word.strip("'\"") for word in command.split()]
@@ -88,9 +88,9 @@ def _list_run_files(commands: str) -> set[str]:
 
 
 def describe_work(task: str, title: str, messages: Sequence[str]) -> tuple[str, str]:
-    """Say what lands: a subject of the task's title, or else of the worker's own words, and all of these below it.
+    """Return subject and body of the commit that lands: the task's title, or else the worker's first message.
 
-    Whoever worked may write anything, so nothing of it can be taken for a trailer of ours.
+    Lines of a worker that look like one of our trailers are removed.
     """
     own = [_tidy(message) for message in messages if not message.startswith(_LEFT)]
     own = [message for message in own if message]

@@ -1,4 +1,4 @@
-"""A plan as the hive understands it, after every check; parsing and line numbers are the edge's affair."""
+"""A plan after every check; parsing and line numbers are in `config`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-# As git reads them: a scheme, or a host before the first colon; `name::address` would have git start a program.
+# As git reads them: a scheme, or a host before the first colon. `name::address` would make git start a program.
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+|(?:[\w.+-]+@)?[A-Za-z0-9][^:/\s]*:(?!:)\S+", re.ASCII)
 OUTPUT_RULE = "a relative path inside the hive directory, without '..' or '.git', not in '.hive' and not 'hive.toml'"
 DEFAULT_PUBLISH = "branch"
@@ -15,7 +15,7 @@ PASSWORD = re.compile(r"://[^/]*:[^/]*@")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use; None is no limit. The wrapper beside the run enforces them, keeper or no keeper."""
+    """The limits of a run; None is no limit. Its wrapper enforces them, whether or not a keeper is running."""
 
     wall_s: float | None = None
     silence_s: float | None = None
@@ -28,12 +28,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class RepoSpec:
-    """A git repository tasks may work on; `path` is absolute, or a URL.
+    """A git repository that tasks may work on; `path` is absolute, or a URL.
 
-    `setup` makes a clone ready and `keep` names what it makes, which is kept for the next clone whose `lock` files are
-    the same. `backup` is a second repository that what workers made is pushed to. `publish` says how what landed comes
-    into the person's own (`branch`, `push` or `checkout`). A change to one of the `gate` files waits for a person;
-    `regenerate` has commands that make a file anew when two changes to it conflict.
+    `setup` prepares a clone; the directories in `keep` are cached for later clones with the same `lock` files.
+    `backup` is a second repository that workers' work is pushed to. `publish` says how what landed is published in the
+    user's repository (`branch`, `push` or `checkout`). A change to a `gate` file waits for approval. `regenerate` has
+    commands that regenerate a file when two changes to it conflict.
     """
 
     name: str
@@ -53,8 +53,8 @@ class RepoSpec:
 class TaskSpec:
     """One piece of work: a shell command, or a prompt for a runner, on a repository or without one.
 
-    `runner` may take its prompt; of several the first is asked first. `paths` are the only ones it may change;
-    `agent` or `strengths` say who should do it; `budget` what it may cost.
+    `runner` takes its prompt; of several, the first that is free. `paths` are the only ones it may change; `agent` or
+    `strengths` say which agent should do it, and `budget` what it may cost.
     """
 
     id: str
@@ -78,9 +78,9 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """Tasks over repositories, to be kept until done.
+    """Tasks over repositories.
 
-    `defaults` is what the plan says for tasks that do not say it themselves, by the fields of `TaskSpec`.
+    `defaults` are values for fields of `TaskSpec` that a task does not set.
     """
 
     convoy: str
@@ -92,8 +92,8 @@ class PlanSpec:
 
 
 def make_task(said: Mapping[str, Any], defaults: Mapping[str, Any], limits: Limits) -> TaskSpec:
-    """Make a task of what is said of it, else of its convoy's defaults, else of the hive's limits."""
-    # The runner of the defaults is for prompts.
+    """Build a task from its own fields, its convoy's defaults and the hive's limits, in that order."""
+    # A default runner is for prompts only.
     taken = {name: value for name, value in defaults.items() if name != "runner" or not said.get("command")}
     fields: dict[str, Any] = {**taken, **said}
     fields["limits"] = replace(limits, **{**defaults.get("limits", {}), **said.get("limits", {})})
@@ -103,42 +103,42 @@ def make_task(said: Mapping[str, Any], defaults: Mapping[str, Any], limits: Limi
 
 
 def is_url(text: str) -> bool:
-    """Tell whether a repository is named by a URL, with a scheme or as `host:path`, and not by a path."""
+    """Whether this is a URL, with a scheme or as `host:path`, and not a path."""
     return URL.fullmatch(text) is not None
 
 
 def has_password(url: str) -> bool:
-    """Tell whether a URL carries a secret, which no ledger may keep."""
+    """Whether a URL contains a password, which must not be in the ledger."""
     return PASSWORD.search(url) is not None
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """Name the parts of a path, so that two ways to write it are one."""
+    """Split a path into parts, so that two spellings of it are equal."""
     return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def is_inside(path: str) -> bool:
-    """Tell whether a path stays below where it begins, and out of what git keeps there."""
+    """Whether a path is relative, and stays below its start and out of `.git`."""
     parts = split_path(path)
     return bool(parts) and not path.startswith("/") and "\n" not in path and not {"..", ".git"}.intersection(parts)
 
 
 def is_output(path: str) -> bool:
-    """Tell whether a task may leave a file there: inside the hive's directory, but nothing of the hive's own."""
+    """Whether a task may write an output there: inside the hive's root, but not a file of the hive's own."""
     return is_inside(path) and split_path(path)[0] != ".hive" and split_path(path) != ("hive.toml",)
 
 
 def find_stray(changed: Iterable[str], paths: Sequence[str]) -> str | None:
-    """Find a changed path that is none of the allowed ones; where nothing is said, all are."""
+    """Find a changed path outside the allowed ones; without `paths`, all are allowed."""
     if not paths:
         return None
-    # A directory stands for all that is in it.
+    # A directory includes everything in it.
     allowed = [pattern for path in paths for pattern in (path, f"{path.rstrip('/')}/*")]
     return next((path for path in changed if not any(fnmatchcase(path, pattern) for pattern in allowed)), None)
 
 
 def find_cycle(after: dict[str, tuple[str, ...]]) -> list[str] | None:
-    """Find tasks that wait for each other in a ring, as the ring itself; None when there is none."""
+    """Find a cycle of tasks that wait for each other; None if there is none."""
     done: set[str] = set()
     for start in after:
         path: list[str] = []

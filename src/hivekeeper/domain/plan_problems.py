@@ -1,6 +1,6 @@
-"""What cannot be true of a plan's tasks, from a file or from a program: every problem, and where in the plan it is.
+"""Finds every problem in a plan's tasks, whether they come from a file or a program, and its place in the plan.
 
-Tasks are read as they were written, key by key. A value of the wrong type is passed over: reading the file reports it.
+Tasks are checked key by key, as written. A value of the wrong type is skipped: parsing the file reports it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ Place = tuple[str | int, ...]
 Said = Mapping[str, object]
 Suggest = Callable[[str, Iterable[str]], str | None]
 
-# One ring is usually all there is; a plan of nothing but rings is not worth a pass over it for each.
+# There is rarely more than one cycle; each takes a pass over the whole plan.
 MAX_CYCLES = 10
 MAX_CYCLE_SHOWN = 12
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -22,9 +22,9 @@ _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem, and what to do about it; `first` is the earlier place that it clashes with.
+    """One problem, and what to do about it; `first` is the earlier place that it conflicts with.
 
-    A `place` that names no key is that of something missing.
+    The `place` of a missing key is the mapping that lacks it.
     """
 
     place: Place
@@ -42,9 +42,9 @@ def find_problems(
     earlier: Mapping[str, tuple[str, ...]] = _NOTHING,
     suggest: Suggest = find_nearest,
 ) -> Iterator[Problem]:
-    """Find the problems of a plan's tasks; without `runners`, any name may be one.
+    """Find the problems of a plan's tasks; without `runners`, every runner name is accepted.
 
-    `earlier` has the convoy's tasks that were known before, each with those that it is after.
+    `earlier` maps the convoy's known tasks to their predecessors.
     """
     listed = [_Task(("tasks", number), said) for number, said in tasks.items()]
     first: dict[str, _Task] = {}
@@ -64,7 +64,7 @@ def find_problems(
 
 
 def name_task(number: int, said: object) -> str:
-    """Name a task in a sentence: by its id, or where it has none, by its place in the list."""
+    """Name a task in a sentence: by its id, or by its place in the list if it has none."""
     name = said.get("id") if isinstance(said, Mapping) else None
     return f"task {show(name)}" if isinstance(name, str) else f"task {number + 1} of the list"
 
@@ -72,7 +72,7 @@ def name_task(number: int, said: object) -> str:
 def find_exclusive(
     place: Place, who: str, said: Said, keys: tuple[str, str], *, is_needed: bool = False
 ) -> Iterator[Problem]:
-    """Find whether both of two keys are there that exclude each other, or neither where one `is_needed`."""
+    """Find whether two exclusive keys are both present, or both absent although one `is_needed`."""
     first, second = keys
     if first in said and second in said:
         yield Problem((*place, second), f"{who} has both '{first}' and '{second}'", "keep one")
@@ -130,7 +130,7 @@ def _check_runners(
 
 
 def _check_outputs(tasks: Iterable[_Task]) -> Iterator[Problem]:
-    """Find files that cannot be promised, or that two tasks promise, however their paths are written."""
+    """Find invalid outputs, and outputs of two tasks that are or contain the same path, however it is written."""
     owners: dict[tuple[str, ...], tuple[str, Place]] = {}
     for task in tasks:
         yield from find_exclusive(task.place, task.who, task.said, ("output", "outputs"))
@@ -178,16 +178,16 @@ def _check_after(task: _Task, known: Collection[str], suggest: Suggest) -> Itera
 
 
 def _find_cycles(tasks: Mapping[str, _Task], earlier: Mapping[str, tuple[str, ...]]) -> Iterator[Problem]:
-    """Find tasks that wait for each other; a ring may go through tasks that were known before."""
+    """Find tasks that wait for each other; a cycle may include tasks that were known before."""
     own = {name: tuple(other for _, other in task.list_texts("after") if other != name) for name, task in tasks.items()}
     waits = {**earlier, **own}
     for _ in range(MAX_CYCLES):
-        if (ring := find_cycle(waits)) is None:
+        if (cycle := find_cycle(waits)) is None:
             return
-        shown = [name if is_task_id(name) else show(name) for name in ring]
-        if len(ring) > MAX_CYCLE_SHOWN:
-            shown = [*shown[:5], f"({len(ring) - 10} more)", *shown[-5:]]
-        place: Place = next(((*tasks[name].place, "after") for name in ring if name in tasks), ())
+        shown = [name if is_task_id(name) else show(name) for name in cycle]
+        if len(cycle) > MAX_CYCLE_SHOWN:
+            shown = [*shown[:5], f"({len(cycle) - 10} more)", *shown[-5:]]
+        place: Place = next(((*tasks[name].place, "after") for name in cycle if name in tasks), ())
         yield Problem(place, f"tasks wait for each other: {' -> '.join(shown)}", "remove one 'after'")
-        for name in ring[1:]:
+        for name in cycle[1:]:
             del waits[name]

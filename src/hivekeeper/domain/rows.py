@@ -1,4 +1,4 @@
-"""Rows of the projected tables as frozen values: the facts decisions are made from.
+"""Rows of the projected tables as frozen values: the facts that decisions are made from.
 
 Field order is column order: the store builds its SELECT lists from these classes.
 """
@@ -63,12 +63,12 @@ class RepoRow:
 
     @property
     def is_unreachable(self) -> bool:
-        """Tell whether it could not be read for so long that a person should look."""
+        """Whether it could not be read for so long that the user should know."""
         return self.state is RepoState.FETCHING and self.fetch_failures >= MAX_FETCH_FAILURES
 
     @property
     def awaits_publishing(self) -> bool:
-        """Tell whether something landed that the person's repository has not taken."""
+        """Whether something landed that is not in the user's repository yet."""
         return self.integration is not None and self.integration != self.published
 
     def get_details(self) -> dict[str, Any]:
@@ -82,37 +82,37 @@ class RepoRow:
 
     @property
     def keep(self) -> tuple[str, ...]:
-        """Directories that `setup` makes and that can be made again."""
+        """Directories that `setup` creates and that can be recreated."""
         return tuple(self.get_details().get("keep", ()))
 
     @property
     def lock(self) -> tuple[str, ...]:
-        """Files that say whether what `setup` made still fits."""
+        """Files that decide whether a cached setup can be reused."""
         return tuple(self.get_details().get("lock", ()))
 
     @property
     def backup(self) -> str | None:
-        """Where else what workers made is kept."""
+        """A second repository that workers' work is pushed to."""
         return self.get_details().get("backup")
 
     @property
     def publish(self) -> str:
-        """How what landed comes into the person's repository: `branch`, `push` or `checkout`."""
+        """How what landed is published in the user's repository: `branch`, `push` or `checkout`."""
         return str(self.get_details().get("publish", "branch"))
 
     @property
     def published_as(self) -> str:
-        """The branch of the person's repository that what landed comes to."""
+        """The branch of the user's repository that what landed is published on."""
         return f"hive/{self.branch}" if self.publish == "branch" else self.branch
 
     @property
     def gate(self) -> tuple[str, ...]:
-        """Files that only a person may change, because they say what passes."""
+        """Files whose changes need a person's approval, because they decide what passes."""
         return tuple(self.get_details().get("gate", ()))
 
     @property
     def regenerate(self) -> dict[str, str]:
-        """Commands that make a file anew when two changes to it conflict."""
+        """Commands that regenerate a file when two changes to it conflict."""
         return dict(self.get_details().get("regenerate", {}))
 
 
@@ -144,7 +144,7 @@ class ConvoyRow:
     archived_at: str | None = None
 
     def get_defaults(self) -> dict[str, Any]:
-        """Read what its plan says for tasks that do not say it themselves."""
+        """Read the plan's defaults for tasks."""
         return dict(json.loads(self.defaults))
 
 
@@ -178,14 +178,14 @@ class SwarmRow:
     indexes=(
         "task_by_state ON task (state, priority DESC, position)",
         "task_by_convoy ON task (convoy, state)",
-        # Few tasks are branches of a person's, and they wait for no worker.
+        # Few tasks are user branches, and they need no worker.
         "task_branch ON task (state) WHERE branch IS NOT NULL",
     ),
 )
 class TaskRow:
-    """A task; `branch` is one a person made and handed to the queue, in place of something for a worker to do.
+    """A task; `branch` is a user's branch that was submitted to the queue, instead of work for a worker.
 
-    `remakes` is the task whose commit had landed and is made again.
+    `remakes` is the task whose landed commit was replaced and lands again.
     """
 
     key: str
@@ -225,23 +225,23 @@ class TaskRow:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The files it promises; one a line, since no name may hold a line's end."""
+        """The files it promises, one per line: a name cannot contain a line break."""
         return tuple(self.output.split("\n")) if self.output else ()
 
     @property
     def has_sandbox(self) -> bool:
-        """Tell whether its workers have a place of their own; the others work where the hive lies."""
+        """Whether its workers have a sandbox; the others work in the hive's root directory."""
         return bool(self.repo or self.output) and self.branch is None
 
     @property
     def runners(self) -> tuple[str, ...]:
-        """Who may take its prompt, best first."""
+        """The runners that may take its prompt, the preferred one first."""
         said = self.get_details().get("runner") or ()
         return (said,) if isinstance(said, str) else tuple(said)
 
     @property
     def author(self) -> str:
-        """Who it is for, if that was said."""
+        """The agent it is assigned to, or else its first runner."""
         return self.agent or next(iter(self.runners), "")
 
 
@@ -260,7 +260,7 @@ class TaskAfterRow:
 
 @table("task_prompt", key={"task": "task"}, references={"task": "task"})
 class TaskPromptRow:
-    """What a task tells its worker."""
+    """The prompt of a task."""
 
     task: str
     text: str
@@ -268,7 +268,7 @@ class TaskPromptRow:
 
 @table("task_runner", key={"task": "task", "rank": "rank"}, references={"task": "task"})
 class TaskRunnerRow:
-    """A runner that may take a task's prompt, the best first."""
+    """A runner that may take a task's prompt; the preferred one has the lowest rank."""
 
     task: str
     rank: int
@@ -353,7 +353,7 @@ class MergeRow:
 
     @property
     def conflicts(self) -> tuple[str, ...]:
-        """The paths of the conflict that is being settled."""
+        """The paths of the conflict that is being resolved."""
         return tuple(json.loads(self.conflict_paths))
 
 
@@ -375,7 +375,7 @@ class MergeRow:
     ),
 )
 class RunRow:
-    """A run: the `number`th of its kind in this round of its owner, in a try; `slot` is the check-out it works in."""
+    """A run, the `number`th of its kind in this round of its owner; `slot` is the number of its checkout."""
 
     id: str
     kind: str
@@ -421,22 +421,22 @@ class RunRow:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether it may still be doing something."""
+        """Whether it has not ended."""
         return self.state in (RunState.INTENDED, RunState.RUNNING)
 
     @property
     def succeeded(self) -> bool:
-        """Tell whether the command itself ended with 0; no limit, no kill, no failed start."""
+        """Whether the command exited with 0 by itself: no limit, no kill, no failed start."""
         return self.state is RunState.EXITED and self.exit_status == 0 and self.ended_by == "exit"
 
     @property
     def ended_well(self) -> bool:
-        """Tell whether it did what it was for: an agent program by its own word, anything else by its exit code."""
+        """Whether it succeeded: by its report if it is an agent program, else by its exit code."""
         return self.succeeded if self.outcome is None else self.outcome in ENDED_WELL
 
     @property
     def is_unread(self) -> bool:
-        """Tell whether an agent program has ended and nobody has read yet how."""
+        """Whether an agent program has ended and its output was not read to the end yet."""
         return self.runner is not None and self.outcome is None and not self.is_open
 
 

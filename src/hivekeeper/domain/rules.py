@@ -1,14 +1,14 @@
-"""Conflicts that need no judgement: resolved by rules that are nearly always right, or not at all.
+"""Resolves simple merge conflicts by rules that are nearly always right, or not at all.
 
-1. Each hunk that git left (diff3) is offered to the rules in their order. One hunk that none settles leaves the whole
-   file to the next tier.
-2. The whole result passes a gate: every token occurs as often as in the base with both sides' changes, so nothing that
-   was added is lost and nothing that was deleted comes back; it parses where all versions did; nothing is defined more
-   often than on either side; no marker is left.
-3. Doubt is a refusal: markers in a version itself, mixed line endings, a version that is missing, a file too large.
+1. Each conflicting hunk (diff3) is offered to the rules in order. If no rule resolves one of them, the whole file is
+   left to the next tier.
+2. The result is checked: every token occurs as often as both sides' changes to the base imply, so no addition is lost
+   and no deletion comes back; it parses if all versions did; nothing is defined more often than on either side; no
+   marker is left.
+3. If in doubt, nothing is resolved: a version has markers or is missing, line endings are mixed, the file is too large.
 
-Inside, all lines end with a line feed; a file of CRLF lines is given back as one. A difference in blank space is none,
-except between quotes, and at the beginning of lines where a language may read meaning into it.
+Internally, lines end with a line feed; CRLF files are converted back. Differences in whitespace do not count, except
+within quotes, and in indentation unless the language is known to ignore it.
 """
 
 import ast
@@ -22,25 +22,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-# All versions together: parsing Python takes seconds a megabyte, and a pass must not be held up.
+# All versions together: parsing Python takes seconds per megabyte, and must not delay a pass.
 MAX_CHARACTERS = 2_000_000
 
 _LINE = re.compile(r".*\n|.+")  # str.splitlines knows many more line ends than git does
 _MARKER = re.compile(r"^(?:<{7}|\|{7}|>{7})(?: |\r?$)", re.MULTILINE)
-# Commas are left out: one name more in a list is one comma more, whichever side it came from.
+# Commas do not count: a longer list has more of them, whichever side extended it.
 _TOKEN = re.compile(r"\w+|[^\w\s,]")
 _FREELY_INDENTED = re.compile(r"c|cc|cpp|cs|css|go|h|hpp|java|jsx?|json|kt|php|rs|scss|swift|tsx?")
 _IMPORT = re.compile(r"^([ \t]*from [.\w]+ import) (\w+(?: as \w+)?(?:, ?\w+(?: as \w+)?)*)\n", re.MULTILINE)
-# A line with what is indented below it; or blank lines before the first.
+# A line with the indented lines below it; or blank lines before the first.
 _ENTRY = re.compile(r"^\S.*\n(?:[ \t]+\S.*\n|[^\S\n]*\n)*|^(?:[^\S\n]*\n)+", re.MULTILINE)
-# Underlines and fences tie lines together, and `!` takes back what stands above it.
+# Underlines and fences join lines, and `!` negates a line above it.
 _NOT_AN_ENTRY = re.compile(r"!|([^\w\s#])\1\1")
 _DEFINITION = (
     r"^(?:(?:export|default|pub|public|static|async|abstract|final)[ \t]+)*"
     r"(?:def|class|fn|func|function|struct|enum|interface|trait|type)[ \t]+(?:\([^)\n]*\)[ \t]*)?\w+"
 )
 _NOTHING = r"(?!)"
-# Files that are sets of lines, and the part of a line that says what it is about: of that there may be one only.
+# Files that are sets of lines, and the part of a line that is its key: keys are unique.
 _SETS = {
     "*.jsonl": _NOTHING,
     ".gitignore": _NOTHING,
@@ -53,7 +53,7 @@ _SETS = {
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The three versions of a file, whole; None where that side has no such file."""
+    """The three versions of a file; None where that side has no such file."""
 
     path: str
     base: str | None
@@ -71,7 +71,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class _Hunk:
-    """One conflict, with the nearest lines around it that are not blank: a marker where another conflict is nearer."""
+    """One conflict, with the nearest non-blank lines around it: a marker where another conflict is nearer."""
 
     path: str
     texts: tuple[str, str, str]  # base, ours, theirs
@@ -80,7 +80,7 @@ class _Hunk:
 
 
 def resolve_file(sides: Sides, conflicted: str) -> Resolved | None:
-    """Settle every conflict in a file; None when one cannot be, or the result does not pass the gate."""
+    """Resolve every conflict in a file; None if one cannot be resolved, or the result fails the checks."""
     if sides.ours is None or sides.theirs is None:
         return None
     versions = [sides.base or "", sides.ours, sides.theirs]
@@ -96,7 +96,7 @@ def resolve_file(sides: Sides, conflicted: str) -> Resolved | None:
     if len(resolved) < len(hunks):
         return None
     text = contexts[0] + "".join(said + context for (_, said), context in zip(resolved, contexts[1:], strict=True))
-    # Git ends the last line of a side that does not: whether it does is merged like anything else.
+    # Git adds a final newline; whether the file has one is merged like any other content.
     was, by_us, by_them = (not version or version.endswith("\n") for version in versions)
     if not (by_us if by_them == was else by_them):
         text = text.removesuffix("\n")
@@ -107,12 +107,12 @@ def resolve_file(sides: Sides, conflicted: str) -> Resolved | None:
 
 
 def has_markers(text: str) -> bool:
-    """Tell whether a line is a conflict marker of git's; `=======` alone is none, for it occurs in prose."""
+    """Whether a text has a line with git's conflict markers; `=======` alone does not count: prose has it too."""
     return _MARKER.search(text) is not None
 
 
 def list_lost_lines(sides: Sides, result: str) -> list[str]:
-    """List the lines that a side added and the result lacks, up to blank space."""
+    """List the lines that a side added and the result lacks, ignoring whitespace."""
     lines = [(text or "").split("\n") for text in (sides.base, sides.ours, sides.theirs, result)]
     base, ours, theirs, found = (Counter(map(_squeeze, version)) for version in lines)
     lost = dict[str, str]()
@@ -125,7 +125,7 @@ def list_lost_lines(sides: Sides, result: str) -> list[str]:
 
 
 def _split_conflicts(path: str, text: str) -> tuple[list[str], list[_Hunk]] | None:
-    """Split into what is resolved and what is not, alternating; None where the markers are not in order."""
+    """Split a text into context and hunks, alternating; None if the markers are out of order."""
     parts: list[list[str]] = [[]]
     for line in _LINE.findall(_use_line_feeds(text)):
         expected = "<|=>"[(len(parts) - 1) % 4]
@@ -151,13 +151,13 @@ def _resolve_hunk(hunk: _Hunk) -> tuple[str, str] | None:
 
 
 def _take_same(hunk: _Hunk) -> str | None:
-    """Both sides say the same."""
+    """Both sides made the same change."""
     _, ours, theirs = (_read_words(hunk.path, text) for text in hunk.texts)
     return hunk.texts[1] if ours == theirs else None
 
 
 def _take_changed(hunk: _Hunk) -> str | None:
-    """Only one side says anything new."""
+    """Only one side changed anything."""
     base, ours, theirs = (_read_words(hunk.path, text) for text in hunk.texts)
     if ours == base:
         return hunk.texts[2]
@@ -165,7 +165,7 @@ def _take_changed(hunk: _Hunk) -> str | None:
 
 
 def _unite_entries(hunk: _Hunk) -> str | None:
-    """Keep the entries of both sides where a file is a set of them, in the order of both, below their headings."""
+    """Keep the entries of both sides of a file that is a set of entries, in the order of both, below their headings."""
     if _find_set(hunk.path) is None or hunk.after[:1] in {" ", "\t"}:
         return None
     base, ours, theirs = (_ENTRY.findall(text) for text in hunk.texts)
@@ -180,7 +180,7 @@ def _unite_entries(hunk: _Hunk) -> str | None:
 
 
 def _unite_imports(hunk: _Hunk) -> str | None:
-    """Import what both sides import, where all they do is to import names from modules, a line each."""
+    """Merge the imports of both sides if a hunk is nothing but `from X import Y` lines."""
     found = [dict(_IMPORT.findall(text)) for text in hunk.texts]
     if not _is_python(hunk.path) or [len(heads) for heads in found] != [text.count("\n") for text in hunk.texts]:
         return None
@@ -197,7 +197,7 @@ def _unite_imports(hunk: _Hunk) -> str | None:
 
 
 def _join_definitions(hunk: _Hunk) -> str | None:
-    """Put theirs below ours, where both insert complete Python statements that define different names."""
+    """Append theirs to ours if both insert complete Python statements that define different names."""
     base, ours, theirs = hunk.texts
     if not _is_python(hunk.path) or base.strip():
         return None
@@ -205,7 +205,7 @@ def _join_definitions(hunk: _Hunk) -> str | None:
     if not names or not their_names or names & their_names:
         return None
     indents = {_measure_indent(next(filter(str.strip, _LINE.findall(text)))) for text in (ours, theirs)}
-    # A line that goes on with what stands above it belongs to one of the two, and nobody can say which.
+    # A following line that continues the statement above it belongs to one of the two; which one is unknown.
     if len(indents) > 1 or _measure_indent(hunk.after) > indents.pop() or has_markers(hunk.before + "\n" + hunk.after):
         return None
     return None if hunk.before.lstrip().startswith("@") else ours + theirs
@@ -221,7 +221,7 @@ _RULES: dict[str, Callable[[_Hunk], str | None]] = {
 
 
 def _unite(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[str] | None:
-    """Unite two sequences without what either dropped, in the order of both; None where they contradict each other."""
+    """Merge two sequences without what either dropped, in the order of both; None if their orders contradict."""
     mine, others = _number(ours), _number(theirs)
     places = {key: place for place, key in enumerate(others)}
     dropped = set(_number(base)) - (set(mine) & set(others))
@@ -238,7 +238,7 @@ def _unite(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> l
 
 
 def _number(entries: Sequence[str]) -> list[tuple[str, int]]:
-    """Tell equal entries apart by how many came before; blank space below makes no difference."""
+    """Count equal entries, so that each differs; trailing whitespace does not count."""
     seen = Counter[str]()
     numbered = list[tuple[str, int]]()
     for entry in map(str.rstrip, entries):
@@ -248,7 +248,7 @@ def _number(entries: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _list_bound_names(text: str) -> set[str]:
-    """List what complete statements define; nothing where one does anything else."""
+    """List the names that statements define; empty if one does anything else."""
     tree = _parse_python(textwrap.dedent(text))
     bound = set[str]()
     for statement in tree.body if tree else ():
@@ -265,7 +265,7 @@ def _list_bound_names(text: str) -> set[str]:
 
 
 def _conserves(versions: Sequence[str], text: str) -> bool:
-    """Tell whether every token occurs as often as both sides' changes to the base leave it."""
+    """Whether every token occurs as often as both sides' changes to the base imply."""
     *counts, found = (Counter(_TOKEN.findall(version)) for version in (*versions, text))
     for token in found.keys() | counts[0].keys() | counts[1].keys() | counts[2].keys():
         least, most = _count_merged(*(count[token] for count in counts))
@@ -275,7 +275,7 @@ def _conserves(versions: Sequence[str], text: str) -> bool:
 
 
 def _count_merged(base: int, ours: int, theirs: int) -> tuple[int, int]:
-    """Count how often at least and at most: what both added may be the same, and so may be what both removed."""
+    """Return the least and most occurrences after the merge: both sides may have made the same change, or not."""
     once = both = ours + theirs - base
     if min(ours, theirs) > base:
         once = max(ours, theirs)
@@ -285,7 +285,7 @@ def _count_merged(base: int, ours: int, theirs: int) -> tuple[int, int]:
 
 
 def _reads_well(path: str, versions: Sequence[str], text: str) -> bool:
-    """Tell whether a text parses if all versions do, and defines nothing more often than the two sides do."""
+    """Whether a text parses if all versions do, and defines nothing more often than either side."""
     defined, *before = (_count_definitions(path, version) for version in (text, *versions))
     if defined is None:
         return None in before
@@ -294,7 +294,7 @@ def _reads_well(path: str, versions: Sequence[str], text: str) -> bool:
 
 
 def _count_definitions(path: str, text: str) -> Counter[str] | None:
-    """Count what a text defines; None where it does not parse."""
+    """Count the definitions in a text; None if it does not parse."""
     language = _find_language(path)
     try:
         if language == "json":
@@ -320,14 +320,14 @@ def _count_definitions(path: str, text: str) -> Counter[str] | None:
 
 def _parse_python(text: str) -> ast.Module | None:
     try:
-        with warnings.catch_warnings(action="ignore"):  # they are for whoever wrote it
+        with warnings.catch_warnings(action="ignore"):  # they are for the author of the file
             return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: brackets a mile deep
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: deeply nested brackets
         return None
 
 
 def _read_words(path: str, text: str) -> list[tuple[int, str]]:
-    """Read line by line up to blank space; indentation counts unless the language is known not to care."""
+    """Return the lines without whitespace, each with its indentation unless the language is known to ignore it."""
     is_free = _FREELY_INDENTED.fullmatch(_find_language(path)) is not None
     return [(0 if is_free else _measure_indent(line), _squeeze(line)) for line in text.split("\n") if line.strip()]
 

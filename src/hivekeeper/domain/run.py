@@ -1,4 +1,4 @@
-"""What a look at a run's directory may show, and what follows from it."""
+"""What may be found of a run on this machine, and what to do about it."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Any, assert_never
 from hivekeeper.domain.events import encode_json
 from hivekeeper.domain.states import RunState
 
-# Why a run is to end: because somebody said so, or for a reason that is no end of its attempt.
+# Why a stop was requested: by a person, or for a reason that does not end the attempt.
 PERSON, MESSAGE, BUDGET, LIMIT, DOWN = "person", "message", "budget", "limit", "down"
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """Exactly what is to be run; argv is never a shell's text unless argv says so.
+    """Exactly what to run; argv is executed without a shell.
 
-    `mounts` is what a worker's run may touch; `inherit` in it names what it is given of the keeper's environment, and
-    `outside` is how many words of argv are a command of ours, which starts the rest of them in the sandbox. `runner`
-    is the agent program it starts, and `session` its conversation, where that is known beforehand.
+    `mounts` is what a worker's run may access; `inherit` in it names variables of the keeper's environment, and
+    `outside` is the number of words of argv that run outside of the sandbox and start the rest inside. `runner` is the
+    agent program, and `session` its conversation if known in advance.
     """
 
     argv: tuple[str, ...]
@@ -31,7 +31,7 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A run's spec under its name, as it is handed to whoever starts it."""
+    """A run's name and spec, as handed to the nursery."""
 
     run: str
     kind: str
@@ -43,23 +43,23 @@ class Order:
 
     @property
     def outside(self) -> int:
-        """How many words of argv are not in the sandbox."""
+        """The number of words of argv that run outside of the sandbox."""
         return int(*(self.mounts or {}).get("outside", ()))
 
     @property
     def digest(self) -> str:
-        """Tell this order from another that was given under the same name, before a ledger was restored."""
+        """A hash that tells this order from one of the same name, given before a ledger was restored."""
         return digest_order(encode_json(self.argv), self.directory, encode_json(self.environment))
 
 
 def digest_order(argv: str, directory: str, environment: str) -> str:
-    """Make the digest of an order from its parts as the ledger keeps them."""
+    """Hash an order, from its parts as stored in the ledger."""
     return hashlib.sha256(f"{argv}\0{directory}\0{environment}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The wrapper that took the run, identified so that a reused pid is not mistaken for it, and what it was given."""
+    """The wrapper that took the run, identified beyond its pid because pids are reused, and the digest of its order."""
 
     pid: int
     start_ticks: int
@@ -70,7 +70,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended, in its wrapper's words."""
+    """How a run ended, as its wrapper recorded it."""
 
     status: int
     ended_by: str
@@ -81,19 +81,19 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """Nobody has started it."""
+    """It was not started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Its wrapper lives and has not written an ending."""
+    """Its wrapper is alive and has written no exit record."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Its wrapper wrote an ending."""
+    """Its wrapper wrote an exit record."""
 
     claim: Claim
     ending: Ending
@@ -101,7 +101,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """It was claimed, its wrapper is dead, there is no ending; `leftovers` are processes of it still alive."""
+    """Its wrapper died without an exit record; `leftovers` are its processes that are still alive."""
 
     claim: Claim | None
     leftovers: tuple[int, ...] = ()
@@ -113,19 +113,19 @@ Look = Unclaimed | Alive | Ended | Gone
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Ask for it (again): at worst somebody has and the second request comes to nothing."""
+    """Request a start; a second request has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoteStarted:
-    """Record that it runs."""
+    """Record that it started."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class NoteEnded:
-    """Record how it ended, and first that it began if nobody saw that."""
+    """Record how it ended, and first its start if that was not recorded."""
 
     claim: Claim
     ending: Ending
@@ -133,24 +133,24 @@ class NoteEnded:
 
 @dataclass(frozen=True, slots=True)
 class NoteLost:
-    """Record that nobody can say how it ended."""
+    """Record that it is LOST."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Forbid:
-    """Claim it for nobody, so that it can never start."""
+    """Put a claim in place without a wrapper, so that it can never start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tell its wrapper to end the tree."""
+    """Tell its wrapper to stop its processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KillLeftovers:
-    """Kill what its dead wrapper left behind, then look again."""
+    """Kill the processes that its dead wrapper left behind; the next pass looks again."""
 
     pids: tuple[int, ...]
 
@@ -164,10 +164,10 @@ Verdict = Start | NoteStarted | NoteEnded | NoteLost | Forbid | Stop | KillLefto
 
 
 def decide_run(state: RunState, look: Look, *, intended_here: bool, kill: bool, order: str = "") -> Verdict:
-    """Decide what a look means for an open run. `intended_here`: its intent was written in this boot.
+    """Decide what to do about an open run. `intended_here`: its intent was written in this boot.
 
-    `order` is the digest of what the ledger wants run. After an old ledger was put back, a run of the same name may lie
-    there: the same order is adopted, so that nothing runs twice; the end of another order says nothing about this one.
+    `order` is the digest of the intended order. After a restore of the ledger there may be a run of that name: one of
+    the same order is adopted, so that nothing runs twice; the end of another order says nothing about this one.
     """
     if state not in (RunState.INTENDED, RunState.RUNNING):
         return Wait()
@@ -186,7 +186,7 @@ def decide_run(state: RunState, look: Look, *, intended_here: bool, kill: bool, 
             if state is RunState.RUNNING:
                 return NoteLost("its directory is gone")
             if not intended_here:
-                # The claim may have been lost with the power: it may have run.
+                # A power cut may have lost the claim: it may have run.
                 return NoteLost("the machine restarted before its start was known")
             return Forbid() if kill else Start()
         case _:

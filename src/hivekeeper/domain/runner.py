@@ -1,6 +1,6 @@
-"""How a worker is started: which command, how it is told what to do, what of the person's it may know.
+"""Runners: the command that starts an agent program, how it gets its prompt, and which credentials it may use.
 
-A runner is data. Those the hive brings (`hivekeeper.runners`) and those of a person's hive.toml are of the same kind.
+A runner is data. Built-in runners (`hivekeeper.runners`) and those of a user's hive.toml are of the same type.
 """
 
 import json
@@ -11,11 +11,11 @@ from enum import StrEnum
 
 from hivekeeper.domain.price import Price
 
-MAX_ARGUMENT = 131_072  # Linux takes 32 pages as one; what the kernel says of more is no help
+MAX_ARGUMENT = 131_072  # Linux allows 32 pages per argument; its error for more is no help
 
 
 class PromptBy(StrEnum):
-    """The way a prompt takes to a command. A worker always finds it in the file $HIVE_PROMPT too."""
+    """How a command gets its prompt. It is always in the file $HIVE_PROMPT too."""
 
     FILE = "file"
     STDIN = "stdin"
@@ -23,14 +23,14 @@ class PromptBy(StrEnum):
 
 
 class Reach(StrEnum):
-    """How a message gets to a session under way: it is ended between turns and resumed with the message, or not."""
+    """How a message reaches a running session: stop it between turns and resume it with the message, or not at all."""
 
     INTERRUPT = "interrupt"
     NONE = "none"
 
 
 class McpBy(StrEnum):
-    """How a program is given MCP servers; NONE knows none."""
+    """How a program is configured with MCP servers; NONE does not support them."""
 
     NONE = "none"
     FLAG = "flag"
@@ -39,10 +39,10 @@ class McpBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """How one program is told of MCP servers: a word of its command line a server, or a file in its home.
+    """How a program's MCP servers are configured: by one flag per server, or by a file in its home.
 
-    In `flag`, {name} stands for a server, {line} for its command line, {command} and {args} for the same as JSON. In
-    `text`, {servers} stands for the JSON mapping of all of them; `flag` may then name the file as {file}.
+    In `flag`, {name} is replaced by the server's name, {line} by its command line, {command} and {args} by the same as
+    JSON. In `text`, {servers} is replaced by the JSON mapping of all of them; `flag` may then name the file as {file}.
     """
 
     by: McpBy = McpBy.NONE
@@ -53,14 +53,14 @@ class Mcp:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A command that works on a prompt; `{prompt}` in it stands for the file, or for the text itself.
+    """A command that works on a prompt; `{prompt}` in it is replaced by the file, or by the text itself.
 
-    Where nothing stands for it, file or text become the last argument. `{session}` stands for the session's id, which
-    the hive chooses; where it stands only in `resume`, the program chooses and tells it. `inherit` are names of the
-    person's environment (keys), `sign_in` files of their home, copied to the worker's own. `home` are files it finds
-    there. `output` names who reads what it says; `configuration` are files of a repository that it obeys, `ignore`
-    those that it leaves there itself, as .gitignore has them: they never land. `log` is where in a worker's sandbox it
-    writes its session down.
+    Without `{prompt}`, file or text become the last argument. `{session}` is replaced by the session's id, which the
+    hive chooses; if it is only in `resume`, the program chooses it and prints it. `inherit` names variables of the
+    user's environment (keys), `sign_in` files of their home that are copied into the worker's, and `home` files that
+    are created there. `output` names the reader of its output. `configuration` are files of a repository that it
+    obeys; `ignore` are patterns of files that it leaves there, which never land. `log` is the pattern of its session
+    logs in a worker's sandbox.
     """
 
     name: str
@@ -84,29 +84,29 @@ class Runner:
 
     @property
     def can_resume(self) -> bool:
-        """Tell whether a session can be gone on with."""
+        """Whether a session can be resumed."""
         return bool(self.resume)
 
     @property
     def chooses_session(self) -> bool:
-        """Tell whether the hive chooses the session's id."""
+        """Whether the hive chooses the session's id."""
         return "{session}" in self.command
 
     @property
     def speaks(self) -> bool:
-        """Tell whether anybody can read from what it says how it ended; of the others the exit code is all there is."""
+        """Whether its output says how it ended; otherwise only the exit code does."""
         return bool(self.output or self.signs)
 
     @property
     def program(self) -> str:
-        """The program itself, as it is found on the PATH."""
+        """The name of the program on the PATH."""
         words = self.command.split()
         return next((word for word in words if "=" not in word and word not in ("env", "exec")), "")
 
     def find_model(self, environment: Mapping[str, str]) -> str:
-        """Find the model that it is started with, as far as its command line or its environment says."""
+        """Find its model, if its command line or environment names one."""
         words = _split(f"{self.args} {self.command}")
-        for word, following in zip(words, [*words[1:], ""], strict=False):  # one that hive.toml has no more has none
+        for word, following in zip(words, [*words[1:], ""], strict=False):  # a removed runner has no words
             if word in ("--model", "-m"):
                 return following
             if word.startswith("--model="):
@@ -115,18 +115,18 @@ class Runner:
         return next((found for name in names if (found := {**environment, **self.environment}.get(name))), "")
 
     def find_log(self, session: str | None) -> str:
-        """Say where its log of a session is, as a pattern below a worker's sandbox; nothing where it writes none."""
+        """Return the pattern of a session's logs below a worker's sandbox; "" if it writes none."""
         return self.log.replace("{session}", session or "*")
 
     def list_paths(self) -> Iterator[tuple[str, str]]:
-        """List the absolute paths that its command and its MCP servers name, each with the key that does."""
+        """List the absolute paths in its command and MCP servers, each with its key."""
         for key, command in (("command", self.command), ("args", self.args)):
             yield from ((key, word) for word in _split(command) if word.startswith("/"))
         for name, argv in self.servers.items():
             yield from ((f"mcp.{name}", word) for word in argv if word.startswith("/"))
 
     def make_argv(self, session: str = "", *, resume: bool = False) -> tuple[str, ...]:
-        """Make the argv; the prompt's text is read by the shell that starts it, so no ledger has it in an argv."""
+        """Build the argv; a shell reads the prompt's text, so that the argv in the ledger does not contain it."""
         command = self.resume if resume else self.command
         given, before = self._give_servers()
         more = " ".join(part for part in (self.args, given) if part)
@@ -142,7 +142,7 @@ class Runner:
         return ("sh", "-c", prepared + read + command.replace("{prompt}", said))
 
     def _give_servers(self) -> tuple[str, str]:
-        """Say how its MCP servers are given to it: more words of its command, and what comes before."""
+        """Return what its MCP servers add: words of its command line, and shell commands before it."""
         if not self.servers or self.mcp.by is McpBy.NONE:
             return "", ""
         if self.mcp.by is McpBy.FLAG:
@@ -167,7 +167,7 @@ _REFUSE_LONG = """[ "$(wc -c < "$HIVE_PROMPT")" -lt 131072 ] || {{
   exit 2
 }}
 """
-# What is too long for an argument is named instead: a program that reads prompts can read a file.
+# A prompt that is too long for an argument is replaced by its path: an agent program can read a file.
 _READ_PROMPT = f"""prompt=$(cat -- "$HIVE_PROMPT")
 [ "$(wc -c < "$HIVE_PROMPT")" -lt {MAX_ARGUMENT} ] || prompt="Your task is in the file $HIVE_PROMPT. Read it."
 """
@@ -176,12 +176,12 @@ _READ_PROMPT = f"""prompt=$(cat -- "$HIVE_PROMPT")
 def _split(command: str) -> list[str]:
     try:
         return shlex.split(command)
-    except ValueError:  # a quote that nobody closed: the shell will say so
+    except ValueError:  # an unclosed quote: the shell will report it
         return command.split()
 
 
 def _copy(path: str) -> str:
-    """Write the line that copies a file of the person's home, unless what the worker has is newer: it was renewed."""
+    """Return the line that copies a file from the user's home, unless the worker's copy is newer: it was renewed."""
     target = path.removeprefix("~/")
     target = target.rpartition("/")[2] if target.startswith("/") else target
     source = '"$HIVE_HOME"/' + shlex.quote(path[2:]) if path.startswith("~/") else shlex.quote(path)
@@ -200,5 +200,5 @@ def _unless_there(path: str, make: str) -> str:
 
 
 def make_shell_argv(command: str) -> tuple[str, ...]:
-    """Make the argv of a task that is a command itself."""
+    """Build the argv of a shell command."""
     return ("sh", "-c", command)

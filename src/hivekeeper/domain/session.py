@@ -1,10 +1,10 @@
-"""What follows from how an agent program's session ended: another session of its attempt, or the attempt's end.
+"""Decides what follows the end of an agent program's session: another session of its attempt, or the attempt's end.
 
-An attempt's sessions are its runs of kind `agent`, one after another in one sandbox. A usage limit holds its runner for
-everybody, and the attempt goes on when that is over, or with another runner that may take the prompt; a conversation
-that grew too long is followed by a fresh one that is told what was done so far; a failing service is tried again
-later; a message interrupts, and is what the session goes on with. Everything else is the end, and evidence decides
-what that was. Whether a session may start now is for `domain/admission.py`.
+An attempt's sessions are its runs of kind `agent`, one after another in one sandbox. After a usage limit the runner is
+put on hold for every task, and the attempt continues when the hold ends, or with another runner that may take the
+prompt. A conversation that grew too long is followed by a fresh one that is told what was done so far. A failing
+service is retried later. A message interrupts the session, which resumes with the message. Any other end is final, and
+evidence decides. `domain/admission.py` decides whether a session may start now.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ MAX_BACKOFF_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What is not to start: `scope` and `name`, for so long, or until a person lifts it."""
+    """What is put on hold: `scope` and `name`, for `in_s` seconds, or until a person lifts it."""
 
     scope: str
     name: str
@@ -43,7 +43,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class StartSession:
-    """A session of an attempt, by this runner: the same conversation, or a fresh one that is told what was done."""
+    """A session of an attempt with this runner: the same conversation, or a fresh one."""
 
     runner: str
     session: str = ""
@@ -52,7 +52,7 @@ class StartSession:
 
 @dataclass(frozen=True, slots=True)
 class NextSession:
-    """Another session follows: with the same conversation, where that can be had."""
+    """Another session follows, with the same conversation if possible."""
 
     resume: bool
 
@@ -60,17 +60,17 @@ class NextSession:
 def decide_next_session(
     task: TaskRow, agents: Sequence[RunRow], told: Sequence[MessageRow], boot_id: str
 ) -> NextSession | None:
-    """Decide whether another session follows the last one of an attempt, which was read to its end."""
+    """Decide whether another session follows the last one of an attempt, whose report was recorded."""
     last = agents[-1]
     if last.outcome is None or last.state is RunState.LOST:
-        return None  # no agent program, or nobody knows what became of it
+        return None  # not an agent program, or its end is unknown
     if task.has_sandbox and last.boot_id != boot_id:
-        return None  # nothing in its sandbox is believed any more
+        return None  # the files in its sandbox are not trusted after a restart
     match Outcome(last.outcome):
         case Outcome.RATE_LIMITED | Outcome.QUOTA | Outcome.AUTH:
             return NextSession(resume=True)
         case Outcome.SETUP:
-            return NextSession(resume=False)  # who did not start has no conversation
+            return NextSession(resume=False)  # a program that did not start has no conversation
         case Outcome.NO_ANSWER:  # a limit would have passed by then
             return NextSession(resume=True) if _count(agents, Outcome.NO_ANSWER) <= MAX_NO_ANSWERS else None
         case Outcome.SERVER_ERROR:
@@ -78,25 +78,25 @@ def decide_next_session(
         case Outcome.CONTEXT_LIMIT:
             return NextSession(resume=False) if _count(agents, Outcome.CONTEXT_LIMIT) <= MAX_FRESH_SESSIONS else None
         case Outcome.KILLED if last.ended_by == "killed":
-            # A person's kill is the end; for a message, a limit or a spent budget it is not.
+            # A stop by a person is final; one for a message, a limit or a budget is not.
             return None if last.kill_cause in (None, PERSON) else NextSession(resume=True)
         case Outcome.DONE | Outcome.EMPTY | Outcome.REFUSED:
-            # It was told something, and ended before it could hear that.
+            # A message came in before it ended, and it has not seen it.
             return NextSession(resume=True) if any(message.seq > last.intended_seq for message in told) else None
         case _:
             return None
 
 
 def choose_session(next_session: NextSession, last: RunRow, runner: str, *, can_resume: bool) -> StartSession:
-    """Choose the conversation of a further session, which this runner takes."""
+    """Choose the conversation of the next session of an attempt, with this runner."""
     is_same = next_session.resume and runner == last.runner and bool(last.session) and can_resume
     return StartSession(runner, str(last.session) if is_same else "", resume=is_same)
 
 
 def decide_hold(run: RunRow, outcome: Outcome, before: HoldRow | None, earlier: int, now: str) -> Hold | None:
-    """Decide what a session's end holds, longer each time: its runner after a limit, its task after a failed service.
+    """Decide the hold after a session, longer each time: on its runner after a limit, on its task after a server error.
 
-    `before` is the last hold for that cause, `earlier` how many of the attempt's sessions had ended so before.
+    `before` is the last hold for that cause, `earlier` how many of the attempt's sessions ended the same way before.
     """
     if before is not None and before.is_active(now):
         return None

@@ -1,15 +1,15 @@
-"""The strict train: several candidates are verified at once, each made on those before it, and each lands by itself.
+"""The strict train: several candidates are verified at once, each built on those before it, and each lands by itself.
 
-A policy is a pure function of one snapshot of a repository's queue to what is to be done now; whatever happens, it is
-asked again. Its rules:
+A policy is a pure function from a snapshot of a repository's queue to the actions to take now. It is asked again after
+every change. Its rules:
 
-1. The queue's order is the train's. A car is made on the nearest car before it that has not failed.
+1. Cars are in queue order. A car is built on the nearest car before it that has not failed.
 2. A car lands when it has passed and everything before it has landed: what passed is what lands.
-3. A car that failed counts as failed once everything before it has landed. It is then tried once more, alone on the
-   integration branch, while the others go on without it. Passed: it was a flake, and the car takes its place again.
-   Failed again: it is refused. Neither failure counts unless the integration branch itself is known to pass.
-4. If the integration branch does not pass, nobody is to blame: the queue stands still. Only a hotfix still moves.
-5. A car that cannot be merged with those before it waits until they have landed; only then is the conflict its own.
+3. A failure counts once everything before the car has landed. Then the car is verified once more, alone on the
+   integration branch, while the others continue without it. If it passes, it was a flake, and the car takes its place
+   again. If it fails, it is rejected. No failure counts unless the integration branch itself passes.
+4. If the integration branch fails, the queue stops. Only a hotfix still moves.
+5. A car that conflicts with those before it waits until they have landed; only then is the conflict its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What is known of a tree under a gate; BROKEN is a gate that could not be run."""
+    """The result of a gate for a tree; BROKEN: the gate could not be run."""
 
     UNTRIED = "UNTRIED"
     RUNNING = "RUNNING"
@@ -29,11 +29,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Car:
-    """An entry of the queue: its candidate `commit` is made on `base`.
+    """An entry of the queue: its candidate `commit` is built on `base`.
 
-    `verdict` is that of its candidate's tree; of a suspect, which has failed alone once, without that failure.
-    `conflicts` tells whether it cannot be merged onto a commit. One that `is_landed` is on the branch already, and
-    nobody took note of it.
+    `verdict` is that of its candidate's tree; for a suspect, which has failed once, that failure does not count.
+    `conflicts` says whether it cannot be merged onto a commit. A car that `is_landed` is on the branch already, and
+    the landing was not recorded.
     """
 
     key: str
@@ -49,9 +49,9 @@ class Car:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A repository's queue: its integration branch, what is known of that, and the cars in order.
+    """A repository's queue: its integration branch, the verdict on it, and the cars in order.
 
-    `slots` is how many more verifications may begin.
+    `slots` is how many more verifications may start.
     """
 
     head: str
@@ -62,7 +62,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """Make the car's candidate anew, on another commit."""
+    """Rebuild the car's candidate on another commit."""
 
     key: str
     onto: str
@@ -89,7 +89,7 @@ class Land:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Count a failure: the car is tried alone from now on."""
+    """Count a failure: from now on the car is verified alone."""
 
     key: str
 
@@ -117,7 +117,7 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nothing can be verified: the integration branch is red, or (with a key) a car's gate cannot be run."""
+    """Nothing can be verified: the integration branch fails, or (with a key) a car's gate cannot be run."""
 
     key: str | None = None
 
@@ -127,7 +127,7 @@ Policy = Callable[[Snapshot], list[Action]]
 
 
 def plan_strict(now: Snapshot) -> list[Action]:
-    """Decide what to do now, in order. A Build changes the snapshot, so nothing is decided behind it."""
+    """Decide what to do now, in order. A Build changes the snapshot, so nothing is decided after it."""
     actions: list[Action] = []
     landing = next((car for car in now.cars if car.is_landing), None)
     parent, slots = now.head if landing is None or landing.is_landed else (landing.commit or now.head), now.slots
@@ -138,15 +138,15 @@ def plan_strict(now: Snapshot) -> list[Action]:
             action = _plan_landed(car, slots, may_land=landing is None)
         else:
             action = _plan_suspect(car, now, slots) if car.is_suspect else _plan_car(car, parent, now, slots)
-        if action and action not in actions:  # several may wait for the integration branch to be verified
+        if action and action not in actions:  # several may need the integration branch to be verified
             actions.append(action)
         if isinstance(action, Build):
             return actions
         slots -= isinstance(action, Verify | VerifyMain)
         if car.is_suspect or car.is_landed or car.verdict in (Verdict.FAILED, Verdict.BROKEN) or car.conflicts(parent):
-            continue  # nobody is made on it
+            continue  # no car is built on it
         if car.verdict is Verdict.UNTRIED and action is None:
-            break  # there is no slot for it, so there is none for those behind it
+            break  # no slot for it, so none for those behind it
         parent = car.commit or parent
     if now.main in (Verdict.FAILED, Verdict.BROKEN):
         actions.append(Stop())
@@ -154,7 +154,7 @@ def plan_strict(now: Snapshot) -> list[Action]:
 
 
 def _plan_landed(car: Car, slots: int, *, may_land: bool) -> Action | None:
-    """Take note of what landed, which is a fact; what its gate says of it is wanted all the same."""
+    """Verify and then record a change that has landed already."""
     match car.verdict:
         case Verdict.UNTRIED:
             return Verify(car.key) if slots > 0 else None
@@ -186,7 +186,7 @@ def _plan_car(car: Car, parent: str, now: Snapshot, slots: int) -> Action | None
 def _plan_suspect(car: Car, now: Snapshot, slots: int) -> Action | None:
     match car.verdict:
         case Verdict.RUNNING:
-            return None  # whatever has landed since, it began alone
+            return None  # it started alone, whatever has landed since
         case Verdict.PASSED:
             return Clear(car.key)
         case Verdict.FAILED:
@@ -202,7 +202,7 @@ def _plan_suspect(car: Car, now: Snapshot, slots: int) -> Action | None:
 
 
 def _blame(action: Action, now: Snapshot, slots: int) -> Action | None:
-    """Hold a failure against a car only where the integration branch is known to pass; find that out first."""
+    """Count a failure only if the integration branch passes; if that is unknown, verify it first."""
     if now.main is Verdict.PASSED:
         return action
     return VerifyMain() if now.main is Verdict.UNTRIED and slots > 0 else None

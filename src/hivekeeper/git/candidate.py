@@ -185,7 +185,7 @@ def _find_strays(mirror: Mirror, onto: str, theirs: str, tree: str, changed: Seq
 
 
 def check_resolution(mirror: Mirror, resolved: str, tree: str, paths: Sequence[str]) -> str | list[str]:
-    """Check how a unresolved was resolved: say what is wrong with it, or list the lines of either side that it lacks."""
+    """Check the resolution of a conflict: describe what is wrong with it, or list the lines that either side lost."""
     if strays := set(mirror.list_changed(tree, resolved)) - set(paths):
         return f"it changed {min(strays)}, which was no part of the conflict"
     lost: list[str] = []

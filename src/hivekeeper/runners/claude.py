@@ -93,7 +93,7 @@ class ClaudeReader(Reader):
             return
         before = self._used.pop(message, Usage()) if message else Usage()
         now = Usage(*map(max, zip(astuple(before), astuple(_read_usage(usage)), strict=True)))
-        self.usage += self.prices.fill(model, now) - self.prices.fill(model, before)
+        self.usage += self.prices.add_cost(model, now) - self.prices.add_cost(model, before)
         self._used[message] = now
         if len(self._used) > _MAX_KNOWN:
             del self._used[next(iter(self._used))]

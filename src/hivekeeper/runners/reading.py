@@ -139,7 +139,7 @@ class Reader:
 
     def count(self) -> Usage:
         """Count what it has used so far, with what that costs."""
-        return self.prices.fill(self.model, self.usage)
+        return self.prices.add_cost(self.model, self.usage)
 
     def name(self, session: object) -> None:
         """Note the session's id, if it can be one."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.merge import ANEW, REWORK, REWORK_REQUEST, find_regeneration
+from hivekeeper.domain.merge import REDO, REWORK, REWORK_REQUEST, find_regeneration
 from hivekeeper.domain.names import advise
 from hivekeeper.domain.rows import MergeRow, MessageRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState
@@ -17,7 +17,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.views.rows import pick
 
-TIERS = ("clean", "rules", "regenerated", "ai", ANEW, REWORK)
+TIERS = ("clean", "rules", "regenerated", "ai", REDO, REWORK)
 
 
 def get_repos(connection: Connection, name: str | None) -> list[RepoRow]:
