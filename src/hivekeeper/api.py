@@ -5,7 +5,7 @@
         coordinator.add(Task("two", 'python "$HIVE_ROOT/two.py"', after=["one"]))
         coordinator.keep()
 
-Whoever enters holds the coordinator's lease; a second one gets `AnotherKeeperError` and touches nothing. Adding a task
+Entering takes the coordinator's lease; a second coordinator gets `AnotherKeeperError` and changes nothing. Adding a task
 that is known changes nothing, so the same program, run again after a crash, continues where the last one stopped:
 what is complete never runs again, what still runs is adopted, the order holds.
 """

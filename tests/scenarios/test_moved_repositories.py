@@ -33,7 +33,7 @@ def test_a_repository_that_moved_is_found_and_one_command_says_where_it_is_now(
     other.git("commit", "--quiet", "--amend", "-m", "another beginning")
     assert "is another repository" in shell.hive("repo", "set", "app", "--path", str(other.path), code=2)
     assert "there is no directory" in shell.hive("repo", "set", "app", "--path", "nowhere", code=2)
-    assert "is fetched from there" in shell.hive("repo", "set", "app", "--path", str(repository.path))
+    assert "is now fetched from" in shell.hive("repo", "set", "app", "--path", str(repository.path))
     assert "already" in shell.hive("repo", "set", "app", "--path", str(repository.path))
     assert _wrong(stage, Check.REPOS) == []
     stage.submit(TaskSpec("B", "touch b", repo="app"))

@@ -16,7 +16,8 @@ from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.git.restore import Unpacked, lay_out, new_directory, unpack_rest
 from hivekeeper.places import Places
 from hivekeeper.store.sqlite import check_identity, reading_only
-from hivekeeper.views import kept as views
+from hivekeeper.views import saved as views
+from hivekeeper.views.tasks import get_task
 
 
 def restore(
@@ -33,15 +34,15 @@ def restore(
     places = Places(find_here().resolve())
     with reading_only(places.ledger) as connection:
         check_identity(connection, places.ledger)
-        facts = views.read_facts(connection, task)
-    row, kept = facts.task, views.list_kept(places, facts)
+        row = get_task(connection, task)
+        saved = views.list_saved(connection, places, row)
     if list_:
-        shown = [_show(each) for each in kept if attempt in (None, each.attempt)]
+        shown = [_show(each) for each in saved if attempt in (None, each.attempt)]
         render.print_json(shown) if json else _print_list(row, shown)
         return
-    chosen = views.choose_kept(row, kept, attempt)
+    chosen = views.choose_saved(row, saved, attempt)
     target = _choose_target(places, row, chosen, to)
-    rest = next((e.object for e in kept if e.kind is views.Kind.REST and e.attempt == chosen.attempt), None)
+    rest = next((e.object for e in saved if e.kind is views.Kind.REST and e.attempt == chosen.attempt), None)
     try:
         unpacked = _write(places, row, chosen, rest if chosen.kind is views.Kind.END else None, target)
     except OSError as error:
@@ -50,15 +51,15 @@ def restore(
         "task": row.key,
         **_show(chosen),
         "to": str(target),
-        "not_kept": views.list_not_kept(places, row, chosen),
+        "not_kept": views.list_not_saved(places, row, chosen),
         **asdict(unpacked),
         "look": _say_look(places, row, chosen),
     }
     render.print_json(view) if json else _print(view)
 
 
-def _choose_target(places: Places, task: TaskRow, kept: views.Kept, to: Path | None) -> Path:
-    target = (to or Path(f"{task.id}.{kept.attempt}")).resolve()
+def _choose_target(places: Places, task: TaskRow, saved: views.Saved, to: Path | None) -> Path:
+    target = (to or Path(f"{task.id}.{saved.attempt}")).resolve()
     if target.is_relative_to(places.hive):
         problem = "is inside the hive's own directory"
     elif target.is_dir() and any(target.iterdir()):
@@ -67,28 +68,28 @@ def _choose_target(places: Places, task: TaskRow, kept: views.Kept, to: Path | N
         problem = "exists already and is not a directory"
     else:
         return target
-    advice = f"Nothing was written. Type: hive task restore {task.key} --attempt {kept.attempt} --to ANOTHER-DIRECTORY"
+    advice = f"Nothing was written. Type: hive task restore {task.key} --attempt {saved.attempt} --to ANOTHER-DIRECTORY"
     raise InputError(f"{target} {problem}.", advice=advice)
 
 
-def _write(places: Places, task: TaskRow, kept: views.Kept, rest: str | None, target: Path) -> Unpacked:
+def _write(places: Places, task: TaskRow, saved: views.Saved, rest: str | None, target: Path) -> Unpacked:
     with new_directory(target) as draft:
-        if kept.object is None:
-            shutil.copytree(places.kept(task.key, kept.attempt), draft, symlinks=True, dirs_exist_ok=True)
+        if saved.object is None:
+            shutil.copytree(places.kept(task.key, saved.attempt), draft, symlinks=True, dirs_exist_ok=True)
             return Unpacked()
         mirror = places.mirror(task.repo or "")
-        lay_out(mirror, kept.object, draft)
+        lay_out(mirror, saved.object, draft)
         return unpack_rest(mirror, rest, draft) if rest else Unpacked()
 
 
-def _say_look(places: Places, task: TaskRow, kept: views.Kept) -> str:
-    if kept.object is None or kept.base is None:
+def _say_look(places: Places, task: TaskRow, saved: views.Saved) -> str:
+    if saved.object is None or saved.base is None:
         return ""
-    return f"git --git-dir={quote(str(places.mirror(task.repo or '')))} diff {kept.base[:12]} {kept.object[:12]}"
+    return f"git --git-dir={quote(str(places.mirror(task.repo or '')))} diff {saved.base[:12]} {saved.object[:12]}"
 
 
-def _show(kept: views.Kept) -> dict[str, Any]:
-    return {**asdict(kept), "kind": kept.kind.value, "run": kept.run.id if kept.run else None}
+def _show(saved: views.Saved) -> dict[str, Any]:
+    return {**asdict(saved), "kind": saved.kind.value, "run": saved.run.id if saved.run else None}
 
 
 def _print_list(task: TaskRow, shown: Sequence[Mapping[str, Any]]) -> None:

@@ -40,8 +40,8 @@ _SWEEP_S = 3.0  # what cannot be removed by then is left to the next keeper
 def is_settled(connection: Connection, convoy: str, *, now: str, is_attended: bool, is_ours: bool = True) -> bool:
     """Tell whether a convoy has ended, and publishing too, or waits for a person.
 
-    If nobody is there (not `is_attended`), it is also settled when nothing can go on until a person does something. A
-    keeper of our own (`is_ours`) stays until no worker is left.
+    If no person is there (not `is_attended`), it is also settled when nothing can go on until one acts. A keeper of our
+    own (`is_ours`) stays until no worker is left.
     """
     found = queries.find_convoy(connection, convoy)
     at_work = [attempt.convoy for attempt, _ in queries.list_open_attempts(connection, AttemptState.WORKING)]

@@ -135,7 +135,7 @@ def _reopen(tx: Transaction, convoy: ConvoyRow) -> None:
 
 def _refuse_impossible(tx: Transaction, plan: PlanSpec, known: Iterable[TaskRow]) -> None:
     """Refuse what no order of events could make true; a plan's file was checked before, a program's tasks were not."""
-    tasks = {number: _read_said(spec) for number, spec in enumerate(plan.tasks)}
+    tasks = {number: _read_fields(spec) for number, spec in enumerate(plan.tasks)}
     repos = {spec.name for spec in plan.repos}.union(row.name for row in queries.list_repos(tx.connection))
     earlier = {task.id: tuple(_predecessors(tx, task)) for task in known}
     for problem in find_problems(tasks, repos=repos, earlier=earlier):
@@ -143,10 +143,10 @@ def _refuse_impossible(tx: Transaction, plan: PlanSpec, known: Iterable[TaskRow]
         raise InputError(f"{what}.", advice=advice if advice.endswith("?") else f"{advice}.")
 
 
-def _read_said(spec: TaskSpec) -> dict[str, Any]:
-    """Read what a task says at all, as a plan's file has it; what is blank says nothing."""
-    said = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    return {name: value for name, value in said.items() if value and str(value).strip()}
+def _read_fields(spec: TaskSpec) -> dict[str, Any]:
+    """Read the fields of a task as a plan's file has them, without those that are blank."""
+    found = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return {name: value for name, value in found.items() if value and str(value).strip()}
 
 
 def _describe_change(tx: Transaction, spec: TaskSpec, known: TaskRow) -> str:

@@ -1,7 +1,7 @@
 """A plan file to a `PlanSpec`: every problem in it is found and told together, each with its line.
 
-The shape is held against models, and what one part says of another (dependencies, repositories) is checked on the
-plain data beside it, so that a misspelt key in one task does not hide an unknown dependency in the next.
+Models check the shape. What one part says of another (dependencies, repositories) is checked on the plain data beside
+them, so that a misspelt key in one task does not hide an unknown dependency in the next.
 """
 
 import os
@@ -125,7 +125,7 @@ class _Plan(Checked):
 def load_plan(path: Path, limits: Limits | None = None, runners: Collection[str] | None = None) -> PlanSpec:
     """Read a plan; `limits` hold for what neither a task nor the plan's defaults say.
 
-    `runners` are those that prompts may be given to; None, for whoever replaces them anyway, is any.
+    `runners` are those that prompts may name; None allows any, for a caller that replaces them anyway.
     Raises InputError, with every problem of the file, when anything is wrong.
     """
     problems = Problems(str(path), "nothing was submitted")
@@ -149,13 +149,13 @@ def load_plan(path: Path, limits: Limits | None = None, runners: Collection[str]
     )
 
 
-def read_prompt(said: str) -> str:
+def read_prompt(typed: str) -> str:
     """Read a prompt as it is typed: the text itself, or `@` and the file it is in."""
-    if not said.startswith("@"):
-        return said
-    problems = Problems(said[1:], "nothing was added")
+    if not typed.startswith("@"):
+        return typed
+    problems = Problems(typed[1:], "nothing was added")
     try:
-        text = read_text(Path(said[1:]), problems, max_bytes=MAX_BYTES)
+        text = read_text(Path(typed[1:]), problems, max_bytes=MAX_BYTES)
     except FileNotFoundError:
         problems.stop("there is no such file; check the name and the directory")
     if found := NOT_TEXT.search(text):
@@ -163,9 +163,9 @@ def read_prompt(said: str) -> str:
     return text
 
 
-def _read_fields(said: _Defaults) -> dict[str, Any]:
+def _read_fields(part: _Defaults) -> dict[str, Any]:
     """Read the keys that are there, by the fields of a task."""
-    fields: dict[str, Any] = said.model_dump(exclude_unset=True)
+    fields: dict[str, Any] = part.model_dump(exclude_unset=True)
     limited = {field: fields.pop(key) for key, field in LIMIT_FIELDS.items() if key in fields}
     return {**fields, "limits": limited} if limited else fields
 

@@ -174,7 +174,7 @@ def load_settings(directory: Path) -> Settings:
     values = {each.name: getattr(getattr(file, how.table), key_of(each)) for each, how in list_settings()}
     return Settings(
         **values,
-        runners=PRESETS | {name: _make_runner(name, said) for name, said in file.runners.items()},
+        runners=PRESETS | {name: _make_runner(name, table) for name, table in file.runners.items()},
         prices=PRICES | {name.casefold(): Price(**price.model_dump()) for name, price in file.prices.items()},
     )
 
@@ -199,24 +199,24 @@ def _find_problems(file: Any, problems: Problems) -> Iterator[tuple[Loc, str]]: 
             yield ("runners", name, *where), what
 
 
-def _make_runner(name: str, said: _Runner) -> Runner:
+def _make_runner(name: str, table: _Runner) -> Runner:
     """Add a runner's table to what is known of it; a `command` of its own replaces the known command line."""
-    known = PRESETS.get(said.like or ("" if said.command else name)) or Runner(name, "")
-    new = said.model_dump(include={"command", "resume", "args", "output", "sign_in"}, exclude_unset=True)
-    if said.command:
+    known = PRESETS.get(table.like or ("" if table.command else name)) or Runner(name, "")
+    new = table.model_dump(include={"command", "resume", "args", "output", "sign_in"}, exclude_unset=True)
+    if table.command:
         new.setdefault("resume", "")
-    if said.command or "prompt" in said.model_fields_set:
-        new["prompt"] = PromptBy(said.prompt)
+    if table.command or "prompt" in table.model_fields_set:
+        new["prompt"] = PromptBy(table.prompt)
     return replace(
         known,
         name=name,
         **new,
-        environment={**known.environment, **said.environment},
-        inherit=tuple(dict.fromkeys((*known.inherit, *said.inherit))),
-        ignore=tuple(dict.fromkeys((*known.ignore, *said.ignore))),
-        signs={**known.signs, **said.signs},
-        servers={server: tuple(map(_expand, argv)) for server, argv in said.mcp.items()},
-        price=Price(**said.price.model_dump()) if said.price else known.price,
+        environment={**known.environment, **table.environment},
+        inherit=tuple(dict.fromkeys((*known.inherit, *table.inherit))),
+        ignore=tuple(dict.fromkeys((*known.ignore, *table.ignore))),
+        signs={**known.signs, **table.signs},
+        servers={server: tuple(map(_expand, argv)) for server, argv in table.mcp.items()},
+        price=Price(**table.price.model_dump()) if table.price else known.price,
     )
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import assert_never
 
 from hivekeeper.clock import Clock, SystemClock
-from hivekeeper.config.settings import load_settings
 from hivekeeper.doctor.facts import Facts, find_marker, gather
 from hivekeeper.doctor.findings import (
     Check,
@@ -54,25 +53,26 @@ WAIT_FOR_DEATH_MS = 5000
 
 def examine(root: Path, *, say: Say = lambda _what: None, clock: Clock | None = None) -> Report:
     """Check everything and change nothing."""
-    fixed = _check_ledger_and_machine(root, say)
-    return Report((*fixed, *_check_world(root, clock or SystemClock(), say, fixed)))
+    places, (settings, finding) = Places(root.resolve()), check_settings(root)
+    fixed = (finding, *_check_ledger_and_machine(places, settings, say))
+    return Report((*fixed, *_check_world(places, settings, clock or SystemClock(), say, fixed)))
 
 
-def _check_ledger_and_machine(root: Path, say: Say) -> tuple[Finding, ...]:
+def _check_ledger_and_machine(places: Places, settings: Settings, say: Say) -> Iterator[Finding]:
     """Check what repairs do not change."""
-    places = Places(root.resolve())
-    machine = check_machine(places, _load_settings(root))
-    return (*check_settings(root), *machine, *check_ledger(places.ledger, say))
+    return chain(check_machine(places, settings), check_ledger(places.ledger, say))
 
 
-def _check_world(root: Path, clock: Clock, say: Say, fixed: Iterable[Finding]) -> Iterator[Finding]:
+def _check_world(
+    places: Places, settings: Settings, clock: Clock, say: Say, fixed: Iterable[Finding]
+) -> Iterator[Finding]:
     """Check runs, sandboxes and mirrors, if there is a current ledger to compare them with."""
     if not any(finding.check is Check.LEDGER and finding.level is Level.OK for finding in fixed):
         return
     say("runs and sandboxes")
     try:
-        facts = gather(Places(root.resolve()), clock)
-        yield from check_lease(facts, _load_settings(root).abandoned_after_s)
+        facts = gather(places, clock)
+        yield from check_lease(facts, settings.abandoned_after_s)
         yield from _check_repairable(facts)
         yield from check_repos(facts)
         yield from check_waits(facts)
@@ -87,25 +87,18 @@ def _check_world(root: Path, clock: Clock, say: Say, fixed: Iterable[Finding]) -
         yield fail(Check.DIRECTORY, f"The hive cannot be checked: {error}.", advice)
 
 
-def _load_settings(root: Path) -> Settings:
-    try:
-        return load_settings(root)
-    except HiveError:  # which is a finding of its own
-        return Settings()
-
-
 def _check_repairable(facts: Facts) -> Iterator[Finding]:
     return chain(check_processes(facts), check_runs(facts), check_sandboxes(facts), check_locks(facts))
 
 
 def repair(root: Path, *, say: Say = lambda _what: None, clock: Clock | None = None) -> Report:
     """Check everything, repair what is safe to repair, and check again what may have changed."""
-    places, clock = Places(root.resolve()), clock or SystemClock()
+    places, clock, (settings, finding) = Places(root.resolve()), clock or SystemClock(), check_settings(root)
     with suppress(LedgerRefusedError, UnavailableError), reading_only(places.ledger) as connection:
         if keeper := find_living_holder(connection):
             raise AnotherKeeperError(f"Another keeper is active: {keeper.holder}.", advice="Nothing was changed.")
-    fixed = _check_ledger_and_machine(root, say)
-    before = Report((*fixed, *_check_world(root, clock, say, fixed)))
+    fixed = (finding, *_check_ledger_and_machine(places, settings, say))
+    before = Report((*fixed, *_check_world(places, settings, clock, say, fixed)))
     if doubt := _doubt_repairs(before.findings):
         return Report(before.findings, left=(f"Nothing was changed: {doubt}.",))
     if not any(finding.fix for finding in before.findings):
@@ -122,7 +115,7 @@ def repair(root: Path, *, say: Say = lambda _what: None, clock: Clock | None = N
                 tx.delete_checkpoint(seq)
             done.append(f"Dropped the checkpoint at event {seq}.")
     fixed = tuple(finding for finding in fixed if finding.fix is None)
-    return Report((*fixed, *_check_world(root, clock, say, fixed)), tuple(done), tuple(left))
+    return Report((*fixed, *_check_world(places, settings, clock, say, fixed)), tuple(done), tuple(left))
 
 
 def _doubt_repairs(findings: Iterable[Finding]) -> str | None:

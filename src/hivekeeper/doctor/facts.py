@@ -65,7 +65,7 @@ class Records:
 class Facts:
     """Records and machine together.
 
-    `laid_out` has sandboxes and gates on disk, `run_directories` runs by id, `stored` what lies among the
+    `laid_out` has sandboxes and gates on disk, `run_directories` runs by id, `stored` what is among the
     mirrors and the public repositories.
     """
 

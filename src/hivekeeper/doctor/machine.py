@@ -74,11 +74,10 @@ def judge_isolation(found: isolation.Isolation, require: str | None) -> Finding:
     return fail(Check.WORKERS, f"{FILE_NAME} requires {require}, and {what}.", advice)
 
 
-def check_settings(root: Path) -> Iterator[Finding]:
-    """Check hive.toml."""
+def check_settings(root: Path) -> tuple[Settings, Finding]:
+    """Check hive.toml, and load it; the defaults where it cannot be used."""
     try:
         settings = load_settings(root)
     except HiveError as error:
-        yield fail(Check.SETTINGS, error.what, error.advice or f"Correct {FILE_NAME}.")
-    else:
-        yield ok(Check.SETTINGS, f"{FILE_NAME} can be read: {settings.workers} workers")
+        return Settings(), fail(Check.SETTINGS, error.what, error.advice or f"Correct {FILE_NAME}.")
+    return settings, ok(Check.SETTINGS, f"{FILE_NAME} can be read: {settings.workers} workers")

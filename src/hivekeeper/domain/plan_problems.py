@@ -11,7 +11,7 @@ from hivekeeper.domain.names import find_nearest, is_task_id, show
 from hivekeeper.domain.plan import OUTPUT_RULE, find_cycle, is_output, split_path
 
 Place = tuple[str | int, ...]
-Said = Mapping[str, object]
+Fields = Mapping[str, object]
 Suggest = Callable[[str, Iterable[str]], str | None]
 
 # There is rarely more than one cycle; each takes a pass over the whole plan.
@@ -34,10 +34,10 @@ class Problem:
 
 
 def find_problems(
-    tasks: Mapping[int, Said],
+    tasks: Mapping[int, Fields],
     *,
     repos: Collection[str],
-    defaults: Said = _NOTHING,
+    defaults: Fields = _NOTHING,
     runners: Collection[str] | None = None,
     earlier: Mapping[str, tuple[str, ...]] = _NOTHING,
     suggest: Suggest = find_nearest,
@@ -46,7 +46,7 @@ def find_problems(
 
     `earlier` maps the convoy's known tasks to their predecessors.
     """
-    listed = [_Task(("tasks", number), said) for number, said in tasks.items()]
+    listed = [_Task(("tasks", number), fields) for number, fields in tasks.items()]
     first: dict[str, _Task] = {}
     for task in listed:
         if task.id is not None and (other := first.setdefault(task.id, task)) is not task:
@@ -56,49 +56,49 @@ def find_problems(
     yield from _check_outputs(listed)
     known = {**first, **earlier}
     for task in listed:
-        yield from find_exclusive(task.place, task.who, task.said, ("command", "prompt"), is_needed=True)
-        yield from find_exclusive(task.place, task.who, task.said, ("agent", "strengths"))
+        yield from find_exclusive(task.place, task.who, task.fields, ("command", "prompt"), is_needed=True)
+        yield from find_exclusive(task.place, task.who, task.fields, ("agent", "strengths"))
         yield from _check_repo(task, repos, suggest)
         yield from _check_after(task, known, suggest)
     yield from _find_cycles(first, earlier)
 
 
-def name_task(number: int, said: object) -> str:
+def name_task(number: int, fields: object) -> str:
     """Name a task in a sentence: by its id, or by its place in the list if it has none."""
-    name = said.get("id") if isinstance(said, Mapping) else None
+    name = fields.get("id") if isinstance(fields, Mapping) else None
     return f"task {show(name)}" if isinstance(name, str) else f"task {number + 1} of the list"
 
 
 def find_exclusive(
-    place: Place, who: str, said: Said, keys: tuple[str, str], *, is_needed: bool = False
+    place: Place, who: str, fields: Fields, keys: tuple[str, str], *, is_needed: bool = False
 ) -> Iterator[Problem]:
     """Find whether two exclusive keys are both present, or both absent although one `is_needed`."""
     first, second = keys
-    if first in said and second in said:
+    if first in fields and second in fields:
         yield Problem((*place, second), f"{who} has both '{first}' and '{second}'", "keep one")
-    elif is_needed and first not in said and second not in said:
+    elif is_needed and first not in fields and second not in fields:
         yield Problem(place, f"{who} has no '{first}' and no '{second}'", "add one")
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
     place: Place
-    said: Said
+    fields: Fields
 
     @property
     def id(self) -> str | None:
-        name = self.said.get("id")
+        name = self.fields.get("id")
         return name if isinstance(name, str) else None
 
     @property
     def who(self) -> str:
-        return name_task(int(self.place[1]), self.said)
+        return name_task(int(self.place[1]), self.fields)
 
     def problem(self, what: str, advice: str, *keys: str | int, first: Place | None = None) -> Problem:
         return Problem((*self.place, *keys), what, advice, first)
 
     def list_texts(self, key: str) -> list[tuple[int, str]]:
-        items = self.said.get(key)
+        items = self.fields.get(key)
         items = items if isinstance(items, list | tuple) else ()
         return [(position, item) for position, item in enumerate(items) if isinstance(item, str)]
 
@@ -109,19 +109,19 @@ def _suggest(word: str, options: Collection[str], suggest: Suggest, otherwise: s
 
 
 def _check_runners(
-    tasks: Iterable[_Task], defaults: Said, runners: Collection[str] | None, suggest: Suggest
+    tasks: Iterable[_Task], defaults: Fields, runners: Collection[str] | None, suggest: Suggest
 ) -> Iterator[Problem]:
     known = ", ".join(runners or ())
-    parts = ((("defaults",), "'defaults'", defaults), *((task.place, task.who, task.said) for task in tasks))
-    for place, who, said in parts:
-        if "command" in said:
-            if "runner" in said:
+    parts = ((("defaults",), "'defaults'", defaults), *((task.place, task.who, task.fields) for task in tasks))
+    for place, who, fields in parts:
+        if "command" in fields:
+            if "runner" in fields:
                 yield Problem((*place, "runner"), f"{who} has a 'command', which takes no 'runner'", "remove it")
-        elif "prompt" in said and "runner" not in said and "runner" not in defaults:
+        elif "prompt" in fields and "runner" not in fields and "runner" not in defaults:
             advice = f"add one to the task or to 'defaults'{known and f' (known: {known})'}"
             yield Problem(place, f"{who} has a 'prompt' but no 'runner' to give it to", advice)
         elif runners is not None:
-            named = said.get("runner")
+            named = fields.get("runner")
             for name in named if isinstance(named, list | tuple) else (named,):
                 if isinstance(name, str) and name not in runners:
                     others = f"known here: {known}. Others are added to hive.toml: [runners.NAME]"
@@ -133,10 +133,10 @@ def _check_outputs(tasks: Iterable[_Task]) -> Iterator[Problem]:
     """Find invalid outputs, and outputs of two tasks that are or contain the same path, however it is written."""
     owners: dict[tuple[str, ...], tuple[str, Place]] = {}
     for task in tasks:
-        yield from find_exclusive(task.place, task.who, task.said, ("output", "outputs"))
-        output = task.said.get("output")
-        said: list[tuple[Place, str]] = [(("output",), output)] if isinstance(output, str) else []
-        for keys, path in (*said, *((("outputs", i), text) for i, text in task.list_texts("outputs"))):
+        yield from find_exclusive(task.place, task.who, task.fields, ("output", "outputs"))
+        output = task.fields.get("output")
+        paths: list[tuple[Place, str]] = [(("output",), output)] if isinstance(output, str) else []
+        for keys, path in (*paths, *((("outputs", i), text) for i, text in task.list_texts("outputs"))):
             parts = split_path(path)
             if not is_output(path):
                 yield task.problem(f"{task.who} cannot promise {show(path)}", f"an output is {OUTPUT_RULE}", *keys)
@@ -155,10 +155,10 @@ def _check_outputs(tasks: Iterable[_Task]) -> Iterator[Problem]:
 
 def _check_repo(task: _Task, repos: Collection[str], suggest: Suggest) -> Iterator[Problem]:
     for key, what in (("verify", "run it in"), ("paths", "find them in")):
-        if key in task.said and "repo" not in task.said:
+        if key in task.fields and "repo" not in task.fields:
             advice = f"add 'repo' or remove '{key}'"
             yield task.problem(f"{task.who} has '{key}' but no 'repo' to {what}", advice, key)
-    repo = task.said.get("repo")
+    repo = task.fields.get("repo")
     if isinstance(repo, str) and repo not in repos:
         known = f"known here: {', '.join(repos)}" if repos else "add it to the 'repos' of a plan, with its path"
         yield task.problem(f"unknown repo {show(repo)} in {task.who}", _suggest(repo, repos, suggest, known), "repo")

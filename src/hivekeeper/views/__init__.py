@@ -1,4 +1,4 @@
-"""What a person or a program is told: plain JSON values made from the tables, the same for every edge.
+"""What people and programs are shown: plain JSON values made from the tables, the same for every edge.
 
 They change nothing and decide nothing; the command line prints them, as text or as they are.
 """

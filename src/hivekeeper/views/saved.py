@@ -15,19 +15,9 @@ from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalOutputs
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.views.tasks import get_task
 
-_SAID = "not kept: "
+_NOT_SAVED = "not kept: "  # as runs print it
 _MOST_READ = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """A task, its attempts and their runs."""
-
-    task: TaskRow
-    repo: RepoRow | None
-    attempts: tuple[tuple[AttemptRow, tuple[RunRow, ...]], ...]
 
 
 class Kind(StrEnum):
@@ -40,7 +30,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Saved:
     """Something saved of an attempt; `object` is its git object, `run` the run that saved it.
 
     `changed` counts the files in which it differs from `base`, where the attempt began.
@@ -55,30 +45,22 @@ class Kept:
     run: RunRow | None = None
 
 
-def read_facts(connection: Connection, name: str) -> Facts:
-    """Read a task and its attempts from the ledger."""
-    task = get_task(connection, name)
-    attempts = tuple(
-        (attempt, tuple(queries.list_runs_of_attempt(connection, task.key, attempt.number)))
-        for attempt in queries.list_attempts_of_task(connection, task.key)
-    )
-    return Facts(task, queries.find_repo(connection, task.repo) if task.repo else None, attempts)
-
-
-def list_kept(places: Places, facts: Facts) -> list[Kept]:
+def list_saved(connection: Connection, places: Places, task: TaskRow) -> list[Saved]:
     """List what is saved of a task, newest first."""
-    kept: list[Kept] = []
-    for attempt, runs in reversed(facts.attempts):
-        if facts.repo is None:
-            kept += _find_outputs(places, attempt)
-        elif (mirror := Mirror(places.mirror(facts.repo.name))).path.exists():
-            kept += _list_in_mirror(mirror, facts.repo, attempt, runs)
-    return kept
+    repo = queries.find_repo(connection, task.repo) if task.repo else None
+    saved: list[Saved] = []
+    for attempt in reversed(queries.list_attempts_of_task(connection, task.key)):
+        if repo is None:
+            saved += _find_outputs(places, attempt)
+        elif (mirror := Mirror(places.mirror(repo.name))).path.exists():
+            runs = queries.list_runs_of_attempt(connection, task.key, attempt.number)
+            saved += _list_in_mirror(mirror, repo, attempt, runs)
+    return saved
 
 
-def choose_kept(task: TaskRow, kept: Sequence[Kept], attempt: int | None) -> Kept:
+def choose_saved(task: TaskRow, saved: Sequence[Saved], attempt: int | None) -> Saved:
     """Choose the newest of an attempt, or of the newest attempt that has anything saved."""
-    whole = [each for each in kept if each.kind is not Kind.REST]
+    whole = [each for each in saved if each.kind is not Kind.REST]
     if not whole:
         raise InputError(describe_nothing(task), advice=f"Type: hive task show {task.key}")
     found = next((each for each in whole if attempt in (None, each.attempt)), None)
@@ -99,29 +81,29 @@ def describe_nothing(task: TaskRow) -> str:
     return f"Nothing is saved of {task.key} yet: work is saved at intervals while a worker runs, and at its end."
 
 
-def list_not_kept(places: Places, task: TaskRow, kept: Kept) -> list[str]:
+def list_not_saved(places: Places, task: TaskRow, saved: Saved) -> list[str]:
     """List what is known not to be saved, as the run that saved the rest reported it."""
-    if kept.kind is Kind.OUTPUTS:
-        there = places.kept(task.key, kept.attempt)
+    if saved.kind is Kind.OUTPUTS:
+        there = places.kept(task.key, saved.attempt)
         missing = (output for output in task.outputs if not (there / output).exists())
         return [f"{output} (missing, or not a regular file)" for output in missing]
-    words = kept.run.reason if kept.run else ""  # its last ones; the whole output is beside it
-    if kept.run and (file := LocalOutputs(places.runs).open_output(kept.run.id)):
+    words = saved.run.reason if saved.run else ""  # its last ones; the whole output is beside it
+    if saved.run and (file := LocalOutputs(places.runs).open_output(saved.run.id)):
         with file:
             words = file.read(_MOST_READ).decode("utf-8", "replace")
-    said = [line.removeprefix(_SAID) for line in words.splitlines() if line.startswith(_SAID)]
+    said = [line.removeprefix(_NOT_SAVED) for line in words.splitlines() if line.startswith(_NOT_SAVED)]
     at_end = "ignored files and nested repositories, which are saved at its end only"
-    return said if kept.kind is Kind.END else [*said, at_end]
+    return said if saved.kind is Kind.END else [*said, at_end]
 
 
-def _find_outputs(places: Places, attempt: AttemptRow) -> Iterator[Kept]:
+def _find_outputs(places: Places, attempt: AttemptRow) -> Iterator[Saved]:
     there = places.kept(attempt.task, attempt.number)
     if there.is_dir():
         files = sum(path.is_file() for path in there.rglob("*"))
-        yield Kept(attempt.number, Kind.OUTPUTS, to_text(there.stat().st_mtime), changed=files)
+        yield Saved(attempt.number, Kind.OUTPUTS, to_text(there.stat().st_mtime), changed=files)
 
 
-def _list_in_mirror(mirror: Mirror, repo: RepoRow, attempt: AttemptRow, runs: Sequence[RunRow]) -> Iterator[Kept]:
+def _list_in_mirror(mirror: Mirror, repo: RepoRow, attempt: AttemptRow, runs: Sequence[RunRow]) -> Iterator[Saved]:
     task, number = attempt.task, attempt.number
     by_id = {run.id: run for run in runs}
     snapshot = next((run for run in reversed(runs) if run.kind == "snapshot" and run.succeeded), None)
@@ -132,9 +114,9 @@ def _list_in_mirror(mirror: Mirror, repo: RepoRow, attempt: AttemptRow, runs: Se
     base = _find_base(mirror, repo, attempt, found[0][1]) if found else None
     for kind, commit, run in found:
         changed = len(mirror.list_changed(base, commit)) if base else None
-        yield Kept(number, kind, _tell_end(run), commit, base, changed, run)
+        yield Saved(number, kind, _tell_end(run), commit, base, changed, run)
     for blob in list_refs(mirror.path, orders.rest_ref(task, number)).values():
-        yield Kept(number, Kind.REST, _tell_end(snapshot), blob, run=snapshot)
+        yield Saved(number, Kind.REST, _tell_end(snapshot), blob, run=snapshot)
 
 
 def _find_base(mirror: Mirror, repo: RepoRow, attempt: AttemptRow, commit: str) -> str | None:
