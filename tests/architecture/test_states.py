@@ -20,6 +20,7 @@ from hivekeeper.domain.states import (
     TRANSITIONS,
     AttemptState,
     ConvoyState,
+    MailState,
     MergeState,
     RepoState,
     RunState,
@@ -39,6 +40,7 @@ MACHINES: Mapping[str, type[StrEnum]] = {
     "swarm": SwarmState,
     "task": TaskState,
     "attempt": AttemptState,
+    "mail": MailState,
     "merge_entry": MergeState,
     "run": RunState,
 }

@@ -173,7 +173,7 @@ def test_an_entry_is_shown_with_its_gates_runs_and_what_was_asked_for(shell: She
         "reproduce": "git merge x\nmake",
         "hunks": ["<<<<<<<", "="],
     }
-    keep(world, e.MessageSent("c/a/1", "REWORK_REQUEST", "c/a", 1, body))
+    keep(world, e.MailAccepted("c/a/1", "REWORK_REQUEST", "queue", "c.worker-1", "c/a", 1, body))
     bring_entry(world, "c/a", "VERIFYING", 2)
     owner = GATE_RUN.removeprefix("_gates/").removesuffix(".1.1.gate")
     run = e.RunIntended(GATE_RUN, "gate", None, None, "r", ["make"], "/", {}, {}, "boot")
@@ -193,7 +193,7 @@ def test_an_entry_is_shown_with_its_gates_runs_and_what_was_asked_for(shell: She
     view = shell.json("queue", "show", "c/a")
     assert [run["ending"] for run in view["gate_runs"]] == ["exit code 2; last output: 2 failed"]
     assert (view["base"], view["candidate"], view["tier"]) == (COMMIT, "c" * 40, "clean")
-    assert view["rework_requests"][0]["body"] == body
+    assert view["rework_requests"][0]["payload"] == body
 
 
 def test_what_is_held_is_told_with_a_look_at_it_and_lands_when_approved(

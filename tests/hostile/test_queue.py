@@ -140,8 +140,8 @@ def assert_merged_or_told(line: Line, second: str, conflict: str) -> None:
     assert line.of(second).reason.startswith("it conflicts with what landed before it in ")
     assert conflict in line.of(second).reason
     with line.hive.ledger.read() as connection:
-        (message,) = queries.list_messages(connection, line.of(second).key, 1)
-    body = message.get_body()
+        (message,) = queries.list_mail(connection, line.of(second).key, 1)
+    body = message.get_payload()
     assert conflict in body["hunks"]
     assert body["reproduce"] == "git merge origin/main"
 

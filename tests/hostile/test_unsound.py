@@ -108,8 +108,8 @@ def test_what_a_strict_remote_would_refuse_goes_back_to_its_worker_and_later_wor
     assert bad.state is TaskState.FAILED
     assert bad.reason == f"a git server that checks what it is sent would refuse it ({REFUSED})"
     with line.hive.ledger.read() as connection:
-        (message,) = queries.list_messages(connection, bad.key, 1)
-    assert f"```\n{REFUSED}\n```" in describe_rework(message.get_body())
+        (message,) = queries.list_mail(connection, bad.key, 1)
+    assert f"```\n{REFUSED}\n```" in describe_rework(message.get_payload())
 
 
 def test_a_tree_with_a_git_directory_in_it_stops_no_queue(line: Line) -> None:

@@ -23,6 +23,7 @@ from hivekeeper.domain.states import (
     TRANSITIONS,
     AttemptState,
     ConvoyState,
+    MailState,
     MergeState,
     RepoState,
     RunState,
@@ -42,7 +43,7 @@ from tests.property.budget import PATIENCE, tries
 pytestmark = PATIENCE
 
 AT = "2026-11-15T21:25:35.123456Z"
-C, TASK, OTHER, RUN, REPO = "c", "c/a", "c/b", "c/a.1.agent", "r"
+C, TASK, OTHER, RUN, REPO, MAIL = "c", "c/a", "c/b", "c/a.1.agent", "r", "c/a.mail-1"
 
 # For each table the key of one row, and what the schema wants of that row in a state.
 Table = tuple[type[StrEnum], Row, Callable[[StrEnum], dict[str, Value]]]
@@ -60,6 +61,10 @@ TABLES: dict[str, Table] = {
         "ended_at": AT if is_terminal(s) else None}),
     "merge_entry": (MergeState, {"task": TASK, "attempt": 1}, lambda s: {
         "repo": REPO, "commit_id": "1", "priority": 0, "position": 1, "base": "2", "candidate": "3", "queued_at": AT,
+        "ended_at": AT if is_terminal(s) else None}),
+    "mail": (MailState, {"id": MAIL}, lambda s: {
+        "type": "inform", "sender": "person", "receiver": "c.worker-1", "task": TASK, "attempt": 1, "payload": "{}",
+        "sent_at": AT, "delivered_at": AT if s in (MailState.DELIVERED, MailState.HANDLED) else None,
         "ended_at": AT if is_terminal(s) else None}),
     "convoy": (ConvoyState, {"name": C}, lambda s: {
         "pipeline": "p", "submitted_at": AT, "ended_at": None if s is ConvoyState.ACTIVE else AT,
@@ -217,6 +222,10 @@ ABOUT_THEM: list[Body] = [
     e.RunKillRequested(RUN),
     e.RunExited(RUN, "agent", 0, "exit", 0),
     e.RunLost(RUN, "agent"),
+    e.MailSent(MAIL, "c.worker-1", TASK, 1, "hello"),
+    e.MailDelivered(MAIL, TASK, RUN),
+    e.MailHandled(MAIL, TASK),
+    e.MailReturned(MAIL, TASK),
     *bodies_of_an_attempt(1),
     *bodies_of_an_attempt(2),
 ]

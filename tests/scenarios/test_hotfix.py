@@ -47,5 +47,5 @@ def _is_working(stage: Scene, task: str) -> bool:
 
 def _list_told(stage: Scene, task: str) -> list[dict[str, object]]:
     with stage.hive.ledger.read() as connection:
-        messages = queries.list_messages(connection, f"work/{task}", 1)
-    return [message.get_body() for message in messages if message.kind == PRIORITY_MERGE]
+        messages = queries.list_mail(connection, f"work/{task}", 1)
+    return [message.get_payload() for message in messages if message.type == PRIORITY_MERGE]

@@ -474,9 +474,9 @@ def test_a_refused_prompt_is_told_why_in_its_next_prompt_and_goes_on_from_its_wo
     line.submit(TaskSpec("A", repo="app", prompt="Do it well.", runner="worker"))
     line.step_until(lambda: line.task("A").state is TaskState.COMPLETE)
     with line.hive.ledger.read() as connection:
-        (message,) = queries.list_messages(connection, "work/A", 1)
-    body = message.get_body()
-    assert (message.kind, body["mode"]) == ("REWORK_REQUEST", "rework")
+        (message,) = queries.list_mail(connection, "work/A", 1)
+    body = message.get_payload()
+    assert (message.type, body["mode"]) == ("REWORK_REQUEST", "rework")
     assert "bad is here" in body["output"]
     assert body["reproduce"] == "git merge origin/main && test ! -e bad || { echo bad is here; exit 3; }"
     told = (tmp_path / "told.2").read_text()
@@ -498,9 +498,9 @@ def test_a_refused_command_finds_why_in_its_feedback_and_is_done_anew(line: Line
     gate.touch()
     line.step_until(lambda: line.task("A").state is TaskState.COMPLETE)
     with line.hive.ledger.read() as connection:
-        (message,) = queries.list_messages(connection, "work/A", 1)
-    body = message.get_body()
-    assert (message.kind, body["mode"]) == ("REWORK_REQUEST", "anew")
+        (message,) = queries.list_mail(connection, "work/A", 1)
+    body = message.get_payload()
+    assert (message.type, body["mode"]) == ("REWORK_REQUEST", "anew")
     assert "<<<<<<<" in body["hunks"]
     assert "+they" in body["diff"]
     told = (line.root.parent / "told").read_text()

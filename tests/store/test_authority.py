@@ -76,6 +76,7 @@ def test_what_a_person_may_ask_for_is_exactly_this() -> None:
         "convoy.extended",
         "convoy.submitted",
         "hold.lifted",
+        "mail.sent",
         "merge.approved",
         "merge.prioritized",
         "repo.paused",
@@ -88,7 +89,6 @@ def test_what_a_person_may_ask_for_is_exactly_this() -> None:
         "task.cancelled",
         "task.edited",
         "task.retry_requested",
-        "worker.told",
     ]
 
 

@@ -56,7 +56,7 @@ OF_CONVOYS = (
     "task_runner",
     "attempt",
     "merge_entry",
-    "message",
+    "mail",
 )
 SEEN = {"checkpoints with a convoy": 0, "moments with one archived": 0, "events of archived ones": 0}
 
@@ -130,7 +130,7 @@ class Pasts(Histories):
     def put_away(self, pick: int) -> None:
         """Bring a convoy to its end, so that there is something to archive and something left to do after it."""
         convoy = self.pick_convoy(pick)
-        if pick % 3 or convoy is None or convoy.archived_at is not None:
+        if pick % 2 or convoy is None or convoy.archived_at is not None:
             return
         self.dispatch(pick, 3)  # else it may leave no sandbox, and nothing is left to do
         with self.world.ask() as tx:

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hivekeeper.commands import attempts, convoys, leases, merges, plans, queue, runs, sessions, tasks
+from hivekeeper.commands import attempts, convoys, leases, mail, merges, plans, queue, runs, sessions, tasks
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.convoy import decide_outcome
-from hivekeeper.domain.events import BODIES, RepoPinned, RepoPublishDue, WorkerTold
+from hivekeeper.domain.events import BODIES, MailSent, RepoPinned, RepoPublishDue
 from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.report import Outcome, Report, Usage
@@ -217,7 +217,7 @@ class Histories(RuleBasedStateMachine):
             if working:
                 sessions.raise_budget(tx, "day", "today", Cap(pick, None))
                 key, number = working[1].key, working[0].number
-                tx.record(WorkerTold(f"{key}.{number}.{tx.head.seq + 1}", key, number, "stop"))
+                tx.record(MailSent(f"{key}.mail-{tx.head.seq + 1}", "c.worker-1", key, number, "stop"))
             if repo := self.pick_repo(pick, *RepoState):
                 tx.record(RepoPinned(repo.name, f"{pick}", [".mcp.json"]))
 
@@ -418,7 +418,12 @@ def write_the_sessions(world: World) -> None:
     with world.ask() as tx:
         sessions.raise_budget(tx, "convoy", "c", Cap(10, None))
         sessions.lift_hold(tx, "runner", "claude")
-        tx.record(WorkerTold("c/working.1.7", "c/working", 1, "stop"))
+        tx.record(MailSent("c/working.1.7", "c.worker-1", "c/working", 1, "stop"))
+        tx.record(MailSent("c/working.1.8", "c.worker-1", "c/working", 1, "go"))
+    with world.keep() as tx:
+        rows = {row.id: row for row in queries.list_open_mail(tx.connection)}
+        mail.deliver_mail(tx, rows["c/working.1.7"], world.run("run-RUNNING"))
+        mail.return_mail(tx, "c/working", "its task is complete")
 
 
 def write_the_queue(world: World) -> None:

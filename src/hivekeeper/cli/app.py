@@ -15,6 +15,7 @@ from hivekeeper.cli import history, render
 from hivekeeper.cli.convoys import convoy_app, ledger, load_plan, print_submitted, tell_neighbours
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import NO_KEEPER, Json, enter, forget_named, me, open_here, read_here
+from hivekeeper.cli.mail import mail_app
 from hivekeeper.cli.queue import queue_app
 from hivekeeper.cli.rehearse import demo, rehearse
 from hivekeeper.cli.repos import repo_app
@@ -59,6 +60,7 @@ app.command(rich_help_panel=START)(demo)
 app.command(rich_help_panel=START)(rehearse)
 app.add_typer(convoy_app, name="convoy", rich_help_panel=WATCH)
 app.add_typer(worker_app, name="worker", rich_help_panel=WATCH)
+app.add_typer(mail_app, name="mail", rich_help_panel=WATCH)
 app.command(rich_help_panel=WATCH)(ledger)
 app.add_typer(task_app, name="task", rich_help_panel=STEER)
 app.add_typer(budget_app, name="budget", rich_help_panel=STEER)

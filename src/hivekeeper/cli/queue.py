@@ -76,7 +76,7 @@ def _print_entry(view: Mapping[str, Any]) -> None:
     lines += [f"  attempt {each['attempt']}  {each['doing']} ({each['commit'][:10]})" for each in view["earlier"]]
     for message in view["rework_requests"][-1:]:
         lines += [f"Retry instructions after attempt {message['attempt']}:"]
-        for name, value in message["body"].items():
+        for name, value in message["payload"].items():
             text = "\n".join(map(str, value)) if isinstance(value, list) else str(value)
             lines += [f"  {name}:", *(f"    {line}" for line in text.splitlines())]
     render.print_lines(*lines, f"To see the change: {view['look']}")

@@ -11,8 +11,8 @@ import typer
 
 from hivekeeper.cli import render
 from hivekeeper.cli.here import NO_KEEPER, Json, Reason, me, open_here, read_here
+from hivekeeper.cli.mail import mail_send
 from hivekeeper.commands.runs import kill_worker
-from hivekeeper.commands.sessions import tell_worker
 from hivekeeper.domain.run import Alive, Unclaimed
 from hivekeeper.hive import Records, is_kept
 from hivekeeper.runners import is_piece
@@ -148,15 +148,7 @@ def worker_kill(who: Who, reason: Reason = "") -> None:
         typer.echo(f"{NO_KEEPER}, so the worker goes on until one is started. Type: hive up")
 
 
-@worker_app.command("tell")
-def worker_tell(who: Who, text: str) -> None:
-    """Send a message to a worker's agent, delivered after its current turn."""
-    hive = open_here()
-    with hive.ledger.write(me()) as tx:
-        attempt = views.get_worker(tx.connection, who)
-        run = views.find_agent_run(tx.connection, attempt)
-        tell_worker(tx, attempt, hive.settings.runners.get((run.runner if run else None) or ""), text)
-    typer.echo(f"Worker {attempt.worker} ({attempt.task}) gets the message after its current turn.")
+worker_app.command("tell")(mail_send)
 
 
 _LOOK_AGAIN_S = 0.2

@@ -1,5 +1,6 @@
 """The life of an attempt, from dispatch to verdict, as the keeper records it."""
 
+from hivekeeper.commands.mail import return_mail
 from hivekeeper.domain import events as e
 from hivekeeper.domain.convoy import decide_swarm
 from hivekeeper.domain.rows import AttemptRow, TaskRow
@@ -36,6 +37,7 @@ def complete_task(
 ) -> None:
     """Record that a task is done, at its true end."""
     tx.record(e.TaskCompleted(task.key, attempt, commit, output), occurred_at=at)
+    return_mail(tx, task.key, "its task is complete")
 
 
 def fail_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, why: str, at: str) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from hivekeeper.commands.attempts import complete_task, fail_attempt
+from hivekeeper.commands.mail import send_mail
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.merge import REWORK_REQUEST
+from hivekeeper.domain.merge import QUEUE, REWORK_REQUEST
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
@@ -82,13 +83,8 @@ def reject(
 ) -> None:
     """Record that the change does not land; the task is tried again, knowing why, or waits for a person."""
     tx.record(e.MergeRejected(entry.task, entry.attempt), why=why)
-    send(tx, REWORK_REQUEST, entry.task, entry.attempt, {**body, "why": why})
+    send_mail(tx, REWORK_REQUEST, QUEUE, task, attempt, {**body, "why": why})
     fail_attempt(tx, task, attempt, why=why, at=tx.now)
-
-
-def send(tx: Transaction, kind: str, task: str, attempt: int, body: dict[str, Any]) -> None:
-    """Record a message to whoever works on a task."""
-    tx.record(e.MessageSent(f"{task}.{attempt}.{tx.head.seq + 1}", kind, task, attempt, body))
 
 
 def stop_queue(tx: Transaction, repo: RepoRow, *, why: str) -> None:

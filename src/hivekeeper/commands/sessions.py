@@ -5,10 +5,7 @@ from hivekeeper.domain import budget as b
 from hivekeeper.domain import events as e
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import AttemptRow, TaskRow
-from hivekeeper.domain.runner import Reach, Runner
 from hivekeeper.domain.session import Hold
-from hivekeeper.domain.states import RunState
-from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
@@ -51,19 +48,6 @@ def raise_budget(tx: Transaction, scope: str, name: str, cap: b.Cap, *, why: str
     key = tx.now[:10] if scope == "day" else name
     tx.record(e.BudgetRaised(scope, key, cap.tokens, cap.microusd), why=why)
     lift_hold(tx, scope, name, cause=b.CAUSE, why=why or "its budget was raised")
-
-
-def tell_worker(tx: Transaction, attempt: AttemptRow, runner: Runner | None, text: str) -> None:
-    """Record a message to a session under way; refused where no way leads to it."""
-    runs = queries.list_runs_of_attempt(tx.connection, attempt.task, attempt.number)
-    if not any(run.kind == "agent" and run.state is RunState.RUNNING for run in runs):
-        what = f"Worker {attempt.worker} has no agent running for {attempt.task} just now."
-        raise InputError(what, advice="See what it does: hive worker ls")
-    if runner is None or runner.reach is Reach.NONE:
-        who = f"'{runner.name}'" if runner else "A command"
-        what = f"{who} cannot be told anything while it works."
-        raise InputError(what, advice=f"End it, and say it in the task: hive worker kill {attempt.task}")
-    tx.record(e.WorkerTold(f"{attempt.task}.{attempt.number}.{tx.head.seq + 1}", attempt.task, attempt.number, text))
 
 
 class Budgets:

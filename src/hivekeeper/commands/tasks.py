@@ -1,5 +1,6 @@
 """A person's wishes about one task."""
 
+from hivekeeper.commands.mail import write_to_next
 from hivekeeper.domain import events as e
 from hivekeeper.domain.rows import TaskRow
 from hivekeeper.domain.run import DOWN
@@ -47,8 +48,7 @@ def retry_task(tx: Transaction, task: TaskRow, *, why: str = "", note: str = "")
             if convoy and convoy.state is not ConvoyState.ACTIVE:
                 tx.record(e.ConvoyExtended(task.convoy))
             if note:
-                message = f"{task.key}.{task.attempts}.{tx.head.seq + 1}"
-                tx.record(e.WorkerTold(message, task.key, task.attempts, note))
+                write_to_next(tx, task, note)
     return True
 
 

@@ -10,10 +10,12 @@ from hivekeeper.domain.report import ENDED_WELL
 from hivekeeper.domain.schema import table
 from hivekeeper.domain.states import (
     OPEN_ATTEMPTS,
+    OPEN_MAIL,
     OPEN_MERGES,
     OPEN_RUNS,
     AttemptState,
     ConvoyState,
+    MailState,
     MergeState,
     RepoState,
     RunState,
@@ -440,18 +442,37 @@ class RunRow:
         return self.runner is not None and self.outcome is None and not self.is_open
 
 
-@table("message", key={"id": "message"}, indexes=("message_by_task ON message (task, attempt)",))
-class MessageRow:
-    """What the hive has to say to whoever works on a task."""
+@table(
+    "mail",
+    key={"id": "mail"},
+    references={"task": "task"},
+    constraints=(
+        "CHECK (state <> 'DELIVERED' OR delivered_at IS NOT NULL)",
+        f"CHECK (({is_in(OPEN_MAIL)}) = (ended_at IS NULL))",
+    ),
+    indexes=(
+        "mail_by_task ON mail (task, attempt)",
+        f"mail_open ON mail (task) WHERE {is_in(OPEN_MAIL)}",
+    ),
+)
+class MailRow:
+    """A message about a task, to the worker of an attempt at it, or else to that of the next attempt."""
 
     id: str
-    kind: str
+    type: str
+    sender: str
+    receiver: str
     task: str
     attempt: int
-    body: str
+    payload: str
+    state: MailState
     sent_at: str
     seq: int = 0
+    delivered_at: str | None = None
+    delivered_run: str | None = None
+    ended_at: str | None = None
+    reason: str = ""
 
-    def get_body(self) -> dict[str, Any]:
+    def get_payload(self) -> dict[str, Any]:
         """Read what it says."""
-        return dict(json.loads(self.body))
+        return dict(json.loads(self.payload))

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.report import LIMITED, NEEDS_PERSON, Outcome
-from hivekeeper.domain.rows import MessageRow, RunRow, TaskRow
+from hivekeeper.domain.rows import MailRow, RunRow, TaskRow
 from hivekeeper.domain.run import PERSON
 from hivekeeper.domain.states import RunState
 
-TOLD = "TOLD"
+INFORM = "inform"  # what a person writes to a worker
 MAX_FRESH_SESSIONS = 3
 MAX_SERVER_ERRORS = 5
 MAX_NO_ANSWERS = 5
@@ -58,7 +58,7 @@ class NextSession:
 
 
 def decide_next_session(
-    task: TaskRow, agents: Sequence[RunRow], told: Sequence[MessageRow], boot_id: str
+    task: TaskRow, agents: Sequence[RunRow], told: Sequence[MailRow], boot_id: str
 ) -> NextSession | None:
     """Decide whether another session follows the last one of an attempt, whose report was recorded."""
     last = agents[-1]

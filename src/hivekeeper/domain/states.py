@@ -53,6 +53,15 @@ class MergeState(StrEnum):
     WITHDRAWN = "WITHDRAWN"
 
 
+class MailState(StrEnum):
+    """A message is accepted, delivered to a session that has started, and handled when that work ends, or returned."""
+
+    ACCEPTED = "ACCEPTED"
+    DELIVERED = "DELIVERED"
+    HANDLED = "HANDLED"
+    RETURNED = "RETURNED"
+
+
 class ConvoyState(StrEnum):
     """A convoy is a submitted plan."""
 
@@ -139,6 +148,12 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = Mapp
             ConvoyState.FAILED: frozenset({ConvoyState.ACTIVE, ConvoyState.ARCHIVED}),
             ConvoyState.ARCHIVED: frozenset(),
         },
+        MailState: {
+            MailState.ACCEPTED: frozenset({MailState.DELIVERED, MailState.RETURNED}),
+            MailState.DELIVERED: frozenset({MailState.HANDLED}),
+            MailState.HANDLED: frozenset(),
+            MailState.RETURNED: frozenset(),
+        },
         SwarmState: {SwarmState.OPEN: frozenset({SwarmState.CLOSED}), SwarmState.CLOSED: frozenset()},
         RepoState: {
             RepoState.FETCHING: frozenset({RepoState.READY, RepoState.FAILED}),
@@ -158,6 +173,7 @@ _SOURCES: Mapping[type[StrEnum], Mapping[StrEnum, tuple[StrEnum, ...]]] = {
 
 OPEN_RUNS = (RunState.INTENDED, RunState.RUNNING)
 OPEN_ATTEMPTS = (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
+OPEN_MAIL = (MailState.ACCEPTED, MailState.DELIVERED)
 OPEN_TASKS = (TaskState.PENDING, TaskState.IN_PROGRESS, TaskState.CANCELLING)
 OPEN_MERGES = (MergeState.QUEUED, MergeState.VERIFYING, MergeState.LANDING)
 SETTLED_ATTEMPTS = tuple(state for state in AttemptState if state not in OPEN_ATTEMPTS)

@@ -22,6 +22,7 @@ from typing import assert_never
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import attempts as commands
+from hivekeeper.commands.mail import deliver_mail, end_mail_of_attempt
 from hivekeeper.commands.runs import request_kill
 from hivekeeper.commands.sessions import Budgets, park_attempt, place_hold, resume_attempt
 from hivekeeper.domain import attempt as a
@@ -29,7 +30,7 @@ from hivekeeper.domain import events as e
 from hivekeeper.domain import steps
 from hivekeeper.domain.admission import Admitted, Held, may_start, need_of_task
 from hivekeeper.domain.hive_rows import HoldRow
-from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, MailRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import RunSpec, Unclaimed
 from hivekeeper.domain.sequences import WORK
 from hivekeeper.domain.session import Hold, NextSession, StartSession, choose_session, decide_next_session
@@ -42,11 +43,11 @@ from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 from hivekeeper.working.evidence import Succeeded, check_work, choose_start
-from hivekeeper.working.telling import list_told, tell
+from hivekeeper.working.telling import find_delivered, list_told, tell
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartRun:
     """A run of the attempt starts."""
 
     start: steps.Start
@@ -68,7 +69,7 @@ class Park:
     why: str
 
 
-Move = Begin | PlaceHold | Park | Stop | Cancelled | Succeeded | a.Fail | a.LeaveUnknown
+Move = StartRun | PlaceHold | Park | Stop | Cancelled | Succeeded | a.Fail | a.LeaveUnknown
 _WOKEN_BY = (
     e.TaskAdded,
     e.TaskRetryRequested,
@@ -99,36 +100,44 @@ class Dispatcher(Loop):
             holds = queries.list_holds(connection)
             runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
             working = queries.list_open_attempts(connection, AttemptState.WORKING)
+            mail = queries.list_open_mail(connection)
+            delivered: list[tuple[MailRow, RunRow]] = []
             moves: list[tuple[AttemptRow, Work, Move]] = []
             for attempt, task in working:
                 of_attempt = runs.get((task.key, attempt.number), [])
                 work = self._gather(task, attempt.number, attempt.start, repos, of_attempt)
+                delivered += find_delivered(work, mail)
                 move = self._decide(connection, work, holds)
                 if move is not None and (not shutdown.is_closing or _is_saving(move)):
                     moves.append((attempt, work, move))
-            freed = sum(not isinstance(move, Begin | Stop | PlaceHold) for _, _, move in moves)
-            is_leaving = shutdown.since or shutdown.is_closing
-            free = 0 if is_leaving else max(0, self._settings.workers - len(working) + freed)
+            freed = sum(_is_end(move) or isinstance(move, Park) for _, _, move in moves)
+            is_stopping = shutdown.since or shutdown.is_closing
+            free = 0 if is_stopping else max(0, self._settings.workers - len(working) + freed)
             resumed, ready, exhausted = self._choose(connection, free)
-            begun: list[tuple[Work, Move | None]] = []
+            dispatched: list[tuple[Work, Move | None]] = []
             for task in ready:
                 start = choose_start(self._places, connection, task, repos.get(task.repo or ""))
                 work = self._gather(task, task.attempts + 1, start, repos, [])
-                begun.append((work, self._decide(connection, work, holds)))
-        if not moves and not begun and not resumed and not exhausted:
+                dispatched.append((work, self._decide(connection, work, holds)))
+        if not moves and not dispatched and not resumed and not exhausted and not delivered:
             return {}
         with self._ledger.write(self._authority) as tx:
+            for message, run in delivered:
+                deliver_mail(tx, message, run)
             for attempt, work, move in moves:
-                self._settle(tx, attempt, work, move)
+                if _is_end(move):
+                    end_mail_of_attempt(tx, work.task.key, attempt.number)
+                self._record(tx, attempt, work, move)
             for over_budget in exhausted:
                 place_hold(tx, over_budget.hold, why=over_budget.why)
             for parked in resumed:
                 resume_attempt(tx, parked)
-            for work, first in begun:
+            for work, first in dispatched:
                 commands.dispatch_task(tx, work.task, start=work.start)
-                if isinstance(first, Begin):  # whatever else follows is decided by the next pass
+                if isinstance(first, StartRun):  # whatever else follows is decided by the next pass
                     self._intend(tx, work.owner, first.start, first.spec)
-        return {"judged": len(moves), "dispatched": len(begun), "resumed": len(resumed), "held": len(exhausted)}
+        counts = {"judged": len(moves), "dispatched": len(dispatched), "resumed": len(resumed), "held": len(exhausted)}
+        return {**counts, "delivered": len(delivered)}
 
     def _gather(
         self, task: TaskRow, number: int, start: str | None, repos: dict[str, RepoRow], runs: Sequence[RunRow]
@@ -151,21 +160,21 @@ class Dispatcher(Loop):
             self._boot_id, admission, is_cancelling=is_cancelling, repeats_last_step=next_session is not None
         )
         action = steps.decide(work.sequence, work.runs, facts)
-        if action == steps.Start("sandbox", 2, 2) and self._has_begun(work):
+        if action == steps.Start("sandbox", 2, 2) and self._was_started(work):
             action = steps.Start("agent")
         match action:
             case steps.Wait():
                 return self._save_if_due(work)
             case steps.Park() | steps.Start("agent") if next_session is not None and (saving := self._save_first(work)):
-                return saving if isinstance(saving, Begin) else None
+                return saving if isinstance(saving, StartRun) else None
             case steps.Start() | steps.Park() if self._lacks_runner(work):
-                return _lack_runner(task)
+                return _fail_without_runner(task)
             case steps.Park(held):
                 return Park(held.why)
             case steps.Start("agent") as start:
-                return self._begin_agent(connection, work, start, next_session, admission)
+                return self._start_agent(connection, work, start, next_session, admission)
             case steps.Start() as start:
-                return Begin(start, specify_step(self._places, work, start))
+                return StartRun(start, specify_step(self._places, work, start))
             case steps.Failed() as failed:
                 return a.describe_failure(failed)
             case steps.Done():
@@ -197,7 +206,7 @@ class Dispatcher(Loop):
         told = list_told(connection, work.task.key, work.number)
         return decide_next_session(work.task, work.agents, told, self._boot_id)
 
-    def _begin_agent(
+    def _start_agent(
         self,
         connection: Connection,
         work: Work,
@@ -208,7 +217,7 @@ class Dispatcher(Loop):
         """Start a command, or a session of a runner; one whose program is missing waits for a person."""
         name = admission.runner if isinstance(admission, Admitted) else None
         if name is None:
-            return Begin(start, specify_agent(self._places, work, start, tell(self._places, connection, work, None)))
+            return StartRun(start, specify_agent(self._places, work, start, tell(self._places, connection, work, None)))
         runner, last = self._settings.runners[name], work.agent
         if problem := self._parts.find_problem(runner):
             return PlaceHold(Hold("runner", name, "missing", None, 1), problem)
@@ -216,9 +225,9 @@ class Dispatcher(Loop):
         if last is not None and next_session is not None:
             session = choose_session(next_session, last, name, can_resume=runner.can_resume)
         told = tell(self._places, connection, work, session)
-        return Begin(start, specify_agent(self._places, work, start, told, session, runner))
+        return StartRun(start, specify_agent(self._places, work, start, told, session, runner))
 
-    def _has_begun(self, work: Work) -> bool:
+    def _was_started(self, work: Work) -> bool:
         """Tell whether an agent the ledger does not know of was here: what it left is not to be made anew, but adopted.
 
         That is so when an older ledger was put back.
@@ -227,7 +236,7 @@ class Dispatcher(Loop):
 
     # --- saving -----------------------------------------------------------------------------------------------------
 
-    def _save_if_due(self, work: Work) -> Begin | None:
+    def _save_if_due(self, work: Work) -> StartRun | None:
         """Save what a working agent has made so far: now and then, and once more before the keeper leaves."""
         since = a.get_last_save(work.runs) if work.task.repo is not None else None
         if since is None:
@@ -239,7 +248,7 @@ class Dispatcher(Loop):
             is_due = has_passed(now_s, to_seconds(since), self._settings.snapshot_every_s)
         return self._save(work) if is_due else None
 
-    def _save_first(self, work: Work) -> Begin | steps.Wait | None:
+    def _save_first(self, work: Work) -> StartRun | steps.Wait | None:
         """Save what a session has made before anything follows; None once that is done, or could not be."""
         saves, agent = [run for run in work.runs if run.kind == "save"], work.agent
         assert agent is not None
@@ -247,9 +256,9 @@ class Dispatcher(Loop):
             return None
         return steps.Wait() if saves and saves[-1].is_open else self._save(work)
 
-    def _save(self, work: Work) -> Begin:
+    def _save(self, work: Work) -> StartRun:
         start = steps.Start("save", work.count("save") + 1)
-        return Begin(start, specify_step(self._places, work, start))
+        return StartRun(start, specify_step(self._places, work, start))
 
     # --- evidence ---------------------------------------------------------------------------------------------------
 
@@ -295,11 +304,11 @@ class Dispatcher(Loop):
 
     # --- writing it down --------------------------------------------------------------------------------------------
 
-    def _settle(self, tx: Transaction, attempt: AttemptRow, work: Work, move: Move) -> None:
+    def _record(self, tx: Transaction, attempt: AttemptRow, work: Work, move: Move) -> None:
         task, agent = work.task, work.agent
         ended_at = (agent and agent.ended_at) or tx.now
         match move:
-            case Begin(start, spec):
+            case StartRun(start, spec):
                 self._intend(tx, work.owner, start, spec)
             case PlaceHold(hold, why):
                 place_hold(tx, hold, why=why)
@@ -323,12 +332,17 @@ class Dispatcher(Loop):
                 assert_never(move)
 
 
+def _is_end(move: Move) -> bool:
+    """Whether an attempt's sessions are over."""
+    return not isinstance(move, StartRun | Stop | PlaceHold | Park)
+
+
 def _is_saving(move: Move) -> bool:
     """Tell whether something ends or saves what is there, and starts nobody."""
-    return not isinstance(move, Begin) or move.start.kind in ("snapshot", "backup", "save")
+    return not isinstance(move, StartRun) or move.start.kind in ("snapshot", "backup", "save")
 
 
-def _lack_runner(task: TaskRow) -> a.Fail:
+def _fail_without_runner(task: TaskRow) -> a.Fail:
     """Say that nobody here takes a task's prompt."""
     names = ", ".join(f"'{name}'" for name in task.runners)
     return a.Fail(f"there is no runner {names}; name one of those that hive runner ls shows")

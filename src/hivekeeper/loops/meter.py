@@ -23,7 +23,7 @@ from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
 from hivekeeper.domain.runner import Runner
-from hivekeeper.domain.session import TOLD, Hold, decide_hold
+from hivekeeper.domain.session import INFORM, Hold, decide_hold
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
@@ -34,11 +34,11 @@ from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 
 CHUNK = 1 << 20
-TELL_AFTER_S = 60.0
+SHOW_WAIT_AFTER_S = 60.0
 METERED = ("agent", "resolve")
 INTERVAL_S, BUSY_INTERVAL_S = 5.0, 1.0  # the second while a program spends: what it uses in between passes its budget
 PATIENCE_S = 60.0  # how long a program may wait for a limit
-TURN_S = 60.0  # how long a message waits for a turn's end
+MAX_TURN_WAIT_S = 60.0  # how long a message waits for a turn's end
 MAX_BYTES = 32 << 20  # of one run in one pass
 Act = Callable[[Transaction], object]
 
@@ -63,7 +63,7 @@ class Meter(Loop):
 
     name = "meter"
     order = 60
-    wakes = Wakes((e.WorkerTold,), ends_of=METERED)
+    wakes = Wakes((e.MailSent,), ends_of=METERED)
     rest_s = 0.2
     saves_work = True
 
@@ -80,8 +80,8 @@ class Meter(Loop):
             ended = [row for row in rows if not row.is_open and whole[row.id]]
             acts = [act for row in ended for act in self._report(connection, row)]
             running = [row for row in rows if row.state is RunState.RUNNING and row.kill_requested_at is None]
-            acts += self._hold_to_budget(connection, running)
-            acts += [act for row in running for act in self._end_waiting(connection, row)]
+            acts += self._enforce_budgets(connection, running)
+            acts += [act for row in running for act in self._stop_waiting(connection, row)]
         self.interval_s = BUSY_INTERVAL_S if running else INTERVAL_S
         if acts:
             with self._ledger.write(self._authority) as tx:
@@ -145,7 +145,7 @@ class Meter(Loop):
             used -= sum((Usage(run.tokens_in, run.tokens_out, run.microusd) for run in same), Usage())
         return used
 
-    def _hold_to_budget(self, connection: Connection, running: Sequence[RunRow]) -> list[Act]:
+    def _enforce_budgets(self, connection: Connection, running: Sequence[RunRow]) -> list[Act]:
         live: dict[str, Usage] = {}
         for row in running:
             used = self._count(connection, row, row.session or self._tracks[row.id].reader.session)
@@ -154,10 +154,10 @@ class Meter(Loop):
         for row in running:
             task = queries.find_task(connection, str(row.task))
             if task is not None and (reached := budgets.find_exhausted(task)):
-                acts.append(_end_spent(row, *reached))
+                acts.append(_stop_over_budget(row, *reached))
         return acts
 
-    def _end_waiting(self, connection: Connection, row: RunRow) -> Sequence[Act]:
+    def _stop_waiting(self, connection: Connection, row: RunRow) -> Sequence[Act]:
         track, now = self._tracks[row.id], self._clock.monotonic()
         if track.reader.limited is None:
             track.limited_at = None
@@ -170,16 +170,16 @@ class Meter(Loop):
                 return (lambda tx: commands.request_kill(tx, row, f"it waits for a limit: {limit.words}", LIMIT),)
         if track.reader.hopeless and limit is not None:
             return (lambda tx: commands.request_kill(tx, row, f"it cannot go on: {limit.words}", LIMIT),)
-        if row.kind == "agent" and (acts := self._look_at_silence(row, track)):
+        if row.kind == "agent" and (acts := self._check_silence(row, track)):
             return acts
-        if self._is_told(connection, row, track):
+        if self._has_message(connection, row, track):
             return (lambda tx: commands.request_kill(tx, row, "a message has come for it", MESSAGE),)
         return ()
 
-    def _look_at_silence(self, row: RunRow, track: Track) -> Sequence[Act]:
+    def _check_silence(self, row: RunRow, track: Track) -> Sequence[Act]:
         """Tell of a program that has long waited for its model, and end it when that must be a limit."""
         silent_s = self._clock.monotonic() - track.said_at if track.said_at is not None else 0.0
-        waits = track.reader.awaits_model and silent_s > TELL_AFTER_S
+        waits = track.reader.awaits_model and silent_s > SHOW_WAIT_AFTER_S
         if waits and self._settings.no_answer_s is not None and silent_s > self._settings.no_answer_s:
             why = f"the model has not answered for {silent_s / 60:.0f} minutes, which may be a limit"
             return (lambda tx: commands.request_kill(tx, row, why, LIMIT),)
@@ -188,17 +188,17 @@ class Meter(Loop):
         since = to_text(to_seconds(self._clock.now()) - silent_s) if waits else None
         return (lambda tx: commands.note_waiting(tx, row, since),)
 
-    def _is_told(self, connection: Connection, row: RunRow, track: Track) -> bool:
+    def _has_message(self, connection: Connection, row: RunRow, track: Track) -> bool:
         """Tell whether a message has come for a session that has just ended a turn, or has not for long."""
         if row.kind != "agent":
             return False
-        messages = queries.list_messages(connection, str(row.task), row.attempt or 0)
-        told = [m.sent_at for m in messages if m.kind == TOLD and m.seq > row.intended_seq]
+        messages = queries.list_mail(connection, str(row.task), row.attempt or 0)
+        told = [m.sent_at for m in messages if m.type == INFORM and m.seq > row.intended_seq]
         if not told:
             return False
         if track.turns is None:
             track.turns = track.reader.turns
-        is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0]), TURN_S)
+        is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0]), MAX_TURN_WAIT_S)
         return track.reader.turns > track.turns or is_late
 
 
@@ -206,7 +206,7 @@ def _note_report(tx: Transaction, row: RunRow, report: Report) -> None:
     """Record a report, and with it what its outcome holds or lets go on: no start can come between."""
     retry_at = commands.note_report(tx, row, report)
     if report.outcome is Outcome.DONE:
-        _note_works(tx, row)
+        _lift_obsolete_holds(tx, row)
         return
     scope, name = ("task", row.task) if report.outcome is Outcome.SERVER_ERROR else ("runner", row.runner)
     before = next(
@@ -220,14 +220,14 @@ def _note_report(tx: Transaction, row: RunRow, report: Report) -> None:
         place_hold(tx, hold, why=report.words or hold.cause, retry_at=retry_at)
 
 
-def _note_works(tx: Transaction, row: RunRow) -> None:
+def _lift_obsolete_holds(tx: Transaction, row: RunRow) -> None:
     """Take note that a runner works again, if this session began after it was held up."""
     for hold in queries.list_holds(tx.connection):
         if (hold.scope, hold.name) == ("runner", row.runner) and row.intended_seq > hold.placed_seq:
             lift_hold(tx, "runner", hold.name, cause=hold.cause, why="it works again")
 
 
-def _end_spent(row: RunRow, hold: Hold, why: str) -> Act:
+def _stop_over_budget(row: RunRow, hold: Hold, why: str) -> Act:
     def end(tx: Transaction) -> None:
         if commands.request_kill(tx, row, why, BUDGET):
             key = (hold.scope, hold.name, hold.cause)

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import merges as commands
+from hivekeeper.commands.mail import send_mail
 from hivekeeper.domain import merge as m
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.gate import Gate, could_not_run
@@ -54,10 +55,10 @@ def load_entries(connection: Connection) -> Iterator[Entry]:
                 for attempt, task in queries.list_open_attempts(connection, AttemptState.SUBMITTED)}  # fmt: skip
     runs = queries.list_runs_of_open_attempts(connection, AttemptState.SUBMITTED)
     repos = {repo.name: repo for repo in queries.list_repos(connection)}
-    made_again = queries.list_repos_made_again(connection)
+    relanding = queries.list_repos_relanding(connection)
     for row in rows:
         attempt, task = attempts[row.task, row.attempt]
-        if row.repo in made_again and not task.remakes and row.state is not MergeState.LANDING:
+        if row.repo in relanding and not task.remakes and row.state is not MergeState.LANDING:
             row = replace(row, held="what landed before it is made again first")  # noqa: PLW2901 - held for this pass
         yield Entry(row, task, attempt, repos[row.repo], runs.get((row.task, row.attempt), []))
 
@@ -145,10 +146,10 @@ def reject_after_max_rounds(tx: Transaction, entry: Entry) -> None:
 
 def _refuse(tx: Transaction, entry: Entry, why: str, body: dict[str, Any], *, is_conflict: bool) -> None:
     earlier = [
-        str(message.get_body().get("mode"))
+        str(message.get_payload().get("mode"))
         for number in range(1, entry.attempt.number)
-        for message in queries.list_messages(tx.connection, entry.task.key, number)
-        if message.kind == m.REWORK_REQUEST
+        for message in queries.list_mail(tx.connection, entry.task.key, number)
+        if message.type == m.REWORK_REQUEST
     ]
     if by_hand := entry.task.get_details().get("by_hand"):
         why = f"{why}; to bring it in by hand, in a clone: {by_hand}"
@@ -162,7 +163,7 @@ def as_text(said: str) -> str:
     return said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-News = list[tuple[str, int, dict[str, Any]]]
+News = list[tuple[TaskRow, AttemptRow, dict[str, Any]]]
 
 
 def find_news(connection: Connection, places: Places, entry: Entry, changed: Sequence[str]) -> News:
@@ -183,14 +184,14 @@ def find_news(connection: Connection, places: Places, entry: Entry, changed: Seq
                 "touched": list(map(as_text, touched)),
                 "must_rebase": bool(touched),
             }
-            news.append((task.key, attempt.number, body))
+            news.append((task, attempt, body))
     return news
 
 
 def tell_hotfix(tx: Transaction, news: News) -> None:
     """Tell workers of a hotfix."""
     for task, attempt, body in news:
-        commands.send(tx, m.PRIORITY_MERGE, task, attempt, body)
+        send_mail(tx, m.PRIORITY_MERGE, m.QUEUE, task, attempt, body)
 
 
 def describe_conflict(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt: str, ours: str) -> str:

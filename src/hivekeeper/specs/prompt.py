@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hivekeeper.domain.merge import describe_rework
-from hivekeeper.domain.rows import MessageRow, RunRow
+from hivekeeper.domain.rows import MailRow, RunRow
 from hivekeeper.domain.session import StartSession
 
 MAX_CHANGED = 50
@@ -14,7 +14,7 @@ _CUT_OFF = "You were cut off by a limit of the model's service. Go on with your 
 def describe_task(
     prompt: str,
     rework: dict[str, Any] | None,
-    told: Sequence[MessageRow],
+    told: Sequence[MailRow],
     *,
     session: StartSession | None,
     last: RunRow | None,
@@ -34,18 +34,18 @@ def describe_task(
     return "\n\n".join([words, *parts, *([_describe_told(told)] if told else [])]), feedback
 
 
-def _describe_resumption(told: Sequence[MessageRow]) -> str:
+def _describe_resumption(told: Sequence[MailRow]) -> str:
     """Say to a session that goes on what has come meanwhile."""
     if not told:
         return _CUT_OFF
-    said = "\n\n".join(str(message.get_body()["text"]) for message in told)
+    said = "\n\n".join(str(message.get_payload()["text"]) for message in told)
     return (
         f"You were interrupted because a message has come for you:\n\n{said}\n\nTake it in, and go on with your task.\n"
     )
 
 
-def _describe_told(told: Sequence[MessageRow]) -> str:
-    said = "\n\n".join(str(message.get_body()["text"]) for message in told)
+def _describe_told(told: Sequence[MailRow]) -> str:
+    said = "\n\n".join(str(message.get_payload()["text"]) for message in told)
     return f"# What else you are told\n\n{said}\n"
 
 

@@ -18,8 +18,8 @@ from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import (
     AttemptRow,
     ConvoyRow,
+    MailRow,
     MergeRow,
-    MessageRow,
     RepoRow,
     RunRow,
     SwarmRow,
@@ -28,7 +28,7 @@ from hivekeeper.domain.rows import (
     TaskRow,
 )
 from hivekeeper.domain.schema import TABLES, Table, Value, get_table
-from hivekeeper.domain.states import OPEN_ATTEMPTS, OPEN_MERGES, OPEN_RUNS, AttemptState, TaskState, is_in
+from hivekeeper.domain.states import OPEN_ATTEMPTS, OPEN_MAIL, OPEN_MERGES, OPEN_RUNS, AttemptState, TaskState, is_in
 from hivekeeper.store.database import Connection, Parameters, load_sql
 from hivekeeper.store.ledger import to_event
 
@@ -157,9 +157,34 @@ def list_runs_of_tree(connection: Connection, repo: str, tree: str) -> list[RunR
     return _all(connection, "list_runs_of_tree", RunRow, {"first": f"{name}-", "last": f"{name}-~"})
 
 
-def list_messages(connection: Connection, task: str, attempt: int) -> list[MessageRow]:
+def find_mail(connection: Connection, mail: str) -> MailRow | None:
+    """Find a message by its id."""
+    return find(connection, MailRow, id=mail)
+
+
+def list_open_mail(connection: Connection, task: str | None = None) -> list[MailRow]:
+    """List messages that are not settled, of a task or of all, oldest first."""
+    return _all(connection, "list_open_mail", MailRow, {"task": task})
+
+
+def list_mail_matching(  # noqa: PLR0913 - one a condition
+    connection: Connection,
+    *,
+    limit: int,
+    task: str = "",
+    type_: str = "",
+    state: str = "",
+    address: str = "",
+    words: str = "",
+) -> list[MailRow]:
+    """List messages by what is asked of them, newest first."""
+    asked = {"task": task, "type": type_, "state": state, "address": address, "words": words.casefold()}
+    return _all(connection, "list_mail_matching", MailRow, {**asked, "limit": limit})
+
+
+def list_mail(connection: Connection, task: str, attempt: int) -> list[MailRow]:
     """List what the hive had to say to an attempt, oldest first."""
-    return list_rows(connection, MessageRow, "seq", task=task, attempt=attempt)
+    return list_rows(connection, MailRow, "seq", task=task, attempt=attempt)
 
 
 def list_ready_branches(connection: Connection) -> list[TaskRow]:
@@ -167,9 +192,9 @@ def list_ready_branches(connection: Connection) -> list[TaskRow]:
     return _all(connection, "list_ready_branches", TaskRow)
 
 
-def list_repos_made_again(connection: Connection) -> set[str]:
+def list_repos_relanding(connection: Connection) -> set[str]:
     """List the repositories in which something that landed is being made again."""
-    return {str(row[0]) for row in connection.rows(_sql("list_repos_made_again"))}
+    return {str(row[0]) for row in connection.rows(_sql("list_repos_relanding"))}
 
 
 def find_prompt(connection: Connection, task: str) -> str:
@@ -389,7 +414,8 @@ def _sql(name: str) -> str:
     for other, fragment in _FILES.items():
         if other.startswith("_"):
             text = text.replace(f"{{{other.removeprefix('_')}}}", fragment.partition("\n\n")[2].strip())
-    for table, states in (("attempt", OPEN_ATTEMPTS), ("merge_entry", OPEN_MERGES), ("run", OPEN_RUNS)):
+    open_states = {"attempt": OPEN_ATTEMPTS, "mail": OPEN_MAIL, "merge_entry": OPEN_MERGES, "run": OPEN_RUNS}
+    for table, states in open_states.items():
         text = text.replace(f"{{is_open:{table}}}", is_in(states, f"{table}.state"))
     for each in TABLES.values():
         text = text.replace(f"{{{each.name}}}", _columns_of(each))

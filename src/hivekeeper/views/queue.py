@@ -10,7 +10,7 @@ from hivekeeper.clock import to_seconds
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.merge import REDO, REWORK, REWORK_REQUEST, find_regeneration
 from hivekeeper.domain.names import advise
-from hivekeeper.domain.rows import MergeRow, MessageRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.rows import MailRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
@@ -126,18 +126,18 @@ def _list_uses(connection: Connection, repo: RepoRow, entry: MergeRow) -> Iterat
     is_refused = entry.state is MergeState.REJECTED
     if entry.round or entry.resolved or is_refused:
         tier, runs = entry.tier, list_runs(entry.attempt, "resolve") if is_refused or entry.resolved else []
-        if runs and tier not in ("regenerated", "ai"):  # they were tried and failed
+        if runs and tier not in ("regenerated", "ai"):  # they tried, and in vain
             tier = "regenerated" if all(find_regeneration(repo, path) for path in entry.conflicts) else "ai"
         yield tier, entry.attempt, runs
     for message in _list_requests(connection, entry) if is_refused else ():
-        if runs := list_runs(entry.attempt + 1, "agent"):  # else no worker has started on it yet
-            yield str(message.get_body().get("mode")), entry.attempt + 1, runs
+        if runs := list_runs(entry.attempt + 1, "agent"):  # else nobody was there to take it up
+            yield str(message.get_payload().get("mode")), entry.attempt + 1, runs
 
 
-def _list_requests(connection: Connection, entry: MergeRow) -> list[MessageRow]:
+def _list_requests(connection: Connection, entry: MergeRow) -> list[MailRow]:
     """List the rework requests after an entry was rejected."""
-    messages = queries.list_messages(connection, entry.task, entry.attempt)
-    return [message for message in messages if message.kind == REWORK_REQUEST]
+    messages = queries.list_mail(connection, entry.task, entry.attempt)
+    return [message for message in messages if message.type == REWORK_REQUEST]
 
 
 def show_entry(connection: Connection, task: TaskRow) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def show_entry(connection: Connection, task: TaskRow) -> dict[str, Any]:
             {"run": run.id, "kind": run.kind, "ending": describe_ending(run) if run.ended_at else None} for run in runs
         ],
         "earlier": [_show_entry(entry) for entry in entries[:-1]],
-        "rework_requests": [{**asdict(message), "body": message.get_body()} for message in requests],
+        "rework_requests": [{**asdict(message), "payload": message.get_payload()} for message in requests],
     }
 
 

@@ -1,11 +1,12 @@
 """What an agent is told, put where it can read it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hivekeeper.domain.merge import REWORK_REQUEST
-from hivekeeper.domain.rows import MessageRow
-from hivekeeper.domain.session import TOLD, StartSession
+from hivekeeper.domain.rows import MailRow, RunRow
+from hivekeeper.domain.session import INFORM, StartSession
+from hivekeeper.domain.states import MailState
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.places import Places
@@ -30,15 +31,27 @@ def tell(places: Places, connection: Connection, work: Work, session: StartSessi
     )
 
 
-def list_told(connection: Connection, task: str, attempt: int) -> list[MessageRow]:
+def list_told(connection: Connection, task: str, attempt: int) -> list[MailRow]:
     """List what a person has told an attempt."""
-    return [message for message in queries.list_messages(connection, task, attempt) if message.kind == TOLD]
+    return [message for message in queries.list_mail(connection, task, attempt) if message.type == INFORM]
+
+
+def find_delivered(work: Work, mail: Sequence[MailRow]) -> Iterator[tuple[MailRow, RunRow]]:
+    """Find messages that an agent of this attempt was given, with its run: it has started, so it can read them."""
+    started = [run for run in work.agents if run.started_at is not None]
+    for message in mail:
+        is_given = message.attempt == work.number - 1 or (message.type == INFORM and message.attempt == work.number)
+        if message.task != work.task.key or message.state is not MailState.ACCEPTED or not is_given:
+            continue
+        run = next((run for run in started if run.intended_seq > message.seq), None)
+        if run is not None and message.type in (INFORM, REWORK_REQUEST):
+            yield message, run
 
 
 def find_rework(connection: Connection, task: str, attempt: int) -> dict[str, Any] | None:
     """Find why an attempt did not land."""
-    messages = queries.list_messages(connection, task, attempt)
-    return next((message.get_body() for message in reversed(messages) if message.kind == REWORK_REQUEST), None)
+    messages = queries.list_mail(connection, task, attempt)
+    return next((message.get_payload() for message in reversed(messages) if message.type == REWORK_REQUEST), None)
 
 
 def _list_changed(places: Places, work: Work) -> Sequence[str]:

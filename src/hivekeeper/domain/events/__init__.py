@@ -7,6 +7,7 @@ others need the keeper's epoch.
 
 from hivekeeper.domain.events.convoy import *  # noqa: F403 - every event is one of ours
 from hivekeeper.domain.events.hive import *  # noqa: F403 - every event is one of ours
+from hivekeeper.domain.events.mail import *  # noqa: F403 - every event is one of ours
 from hivekeeper.domain.events.merge import *  # noqa: F403 - every event is one of ours
 from hivekeeper.domain.events.repo import *  # noqa: F403 - every event is one of ours
 from hivekeeper.domain.events.run import *  # noqa: F403 - every event is one of ours

@@ -8,7 +8,6 @@ from hivekeeper.domain.rows import (
     AttemptRow,
     ConvoyRow,
     MergeRow,
-    MessageRow,
     TaskAfterRow,
     TaskPromptRow,
     TaskRow,
@@ -254,29 +253,3 @@ class AttemptSwept(Body):
 
     task: str
     attempt: int
-
-
-@event("message.sent", "task", inserts(MessageRow, kind=field_of("type"), sent_at=AT, seq=SEQ))
-class MessageSent(Body):
-    """The hive has something to say to whoever works on a task: `type` is REWORK_REQUEST or PRIORITY_MERGE."""
-
-    message: str
-    type: str
-    task: str
-    attempt: int
-    body: dict[str, Any]
-
-
-@event(
-    "worker.told",
-    "task",
-    inserts(MessageRow, kind="TOLD", body=made(lambda body: {"text": body.text}), sent_at=AT, seq=SEQ),
-    by=PERSON,
-)
-class WorkerTold(Body):
-    """A person has something to say to whoever works on a task."""
-
-    message: str
-    task: str
-    attempt: int
-    text: str

@@ -1,0 +1,6 @@
+-- Messages by what is asked of them, newest first; '' asks for nothing. A message's task begins with its convoy.
+SELECT {mail} FROM mail
+WHERE (:task = '' OR mail.task = :task) AND (:type = '' OR mail.type = :type) AND (:state = '' OR mail.state = :state)
+  AND (:address = '' OR mail.sender = :address OR mail.receiver = :address)
+  AND (:words = '' OR instr(lower(mail.payload), :words) > 0)
+ORDER BY mail.seq DESC LIMIT :limit
