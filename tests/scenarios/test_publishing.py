@@ -76,6 +76,19 @@ sys.addaudithook(hear)
 atexit.register(lambda: number or print(json.dumps(calls)))
 runpy.run_path(program, run_name="__main__")
 """
+# Saves a file at such a call instead, as an editor does: another one in its place, or into the one that is there.
+_SAVED = """
+def save(path, in_place, saved):
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path if in_place else path + "~", "w") as file:
+            file.write("mine\\n")
+        if not in_place:
+            os.replace(path + "~", path)
+        open(saved, "w")
+    except OSError:
+        pass
+"""
 # Lets git die at a call of its own while it moves the branch, and the program that started it with it.
 _STRIKE_UPDATE_REF = """#!/bin/sh
 case " $* " in *" update-ref "*) ;; *) exec "{git}" "$@" ;; esac
@@ -375,6 +388,27 @@ def test_a_killed_run_is_brought_to_the_same_end_by_the_next_wherever_it_was(
         assert desk.look_at_files() == expected | mine, calls[number - 1]
         desk.write(dict.fromkeys(MINE))
         desk.assert_forwarded()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", ["README", "added", "gone/deep/file", "becomes-directory", "becomes-file/a"])
+def test_what_a_person_saves_while_it_comes_forward_is_never_lost(
+    template: Desk, directory: Path, name: str, *, in_place: bool
+) -> None:
+    calls, count = template.copy(directory / "calls").list_calls(), 0
+    for number in sample(range(1, len(calls) + 1), 2):
+        desk, saved = template.copy(directory / str(number)), directory / f"{number}.saved"
+        mine = desk.path / name
+        given = f"save({str(mine)!r}, {in_place}, {str(saved)!r})"
+        if "os.remove" in calls[number - 1] and f"/{name}'" in calls[number - 1]:
+            continue  # between a last look at it and this very call nobody comes
+        desk.forward("-c", _SAVED + _STRUCK.replace("os.kill(os.getpid(), signal.SIGKILL)", given), str(number))
+        for _ in range(2):
+            assert not saved.exists() or mine.read_text() == "mine\n", calls[number - 1]
+            desk.assert_free()
+            desk.forward()
+        count += saved.exists()
+    assert count or "becomes" in name, "where a directory is by then, no file can be saved"
 
 
 @pytest.mark.parametrize("call", ["openat", "write", "rename", "unlink"])
