@@ -22,7 +22,7 @@ from hivekeeper.commands.plans import submit_plan
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.rows import MergeRow
 from hivekeeper.domain.states import AttemptState, MergeState
-from hivekeeper.merging.entries import Entry, find_news, tell_hotfix
+from hivekeeper.merging.entries import Entry, find_hotfix_notices, send_hotfix_notices
 from hivekeeper.places import Places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import ByKeeper, ByPerson, BySuccessor, Ledger, create_ledger, open_ledger
@@ -112,15 +112,15 @@ def _measure(ledger: Ledger, keeper: ByKeeper, places: Places, base: str, names:
     time.sleep(0.3)  # it is at work
     began = time.perf_counter()
     with ledger.read() as connection:
-        news = find_news(connection, places, Entry(row, task, attempt, repo, ()), names)
+        notices = find_hotfix_notices(connection, places, Entry(row, task, attempt, repo, ()), names)
     read_ms = (time.perf_counter() - began) * 1000
-    assert all(body["touched"] == names for _, _, body in news)
+    assert all(body["touched"] == names for _, _, body in notices)
     with ledger.write(keeper) as tx:
-        tell_hotfix(tx, news)
+        send_hotfix_notices(tx, notices)
     time.sleep(0.1)
     stopped.set()
     other.join()
-    longest, told = max(waits), len(news)
+    longest, told = max(waits), len(notices)
     yield Figure(
         "a hotfix's changes looked for in every sandbox, before anything is written",
         read_ms,

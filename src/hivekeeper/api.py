@@ -5,9 +5,9 @@
         coordinator.add(Task("two", 'python "$HIVE_ROOT/two.py"', after=["one"]))
         coordinator.keep()
 
-Entering takes the coordinator's lease; a second coordinator gets `AnotherKeeperError` and changes nothing. Adding a task
-that is known changes nothing, so the same program, run again after a crash, continues where the last one stopped:
-what is complete never runs again, what still runs is adopted, the order holds.
+Entering takes the coordinator's lease; a second coordinator gets `AnotherKeeperError` and changes nothing. Adding a
+known task changes nothing, so the same program, run again after a crash, continues where the last one stopped: what is
+complete never runs again, what still runs is adopted, the order holds.
 """
 
 import shlex

@@ -36,7 +36,7 @@ def test_a_conflict_is_settled_by_a_program_that_answers(set_stage: MakeStage, p
     need(program)
     settle: Step = {
         "name": "settle",
-        "when": {"prompt": "Settle a merge conflict"},
+        "when": {"prompt": "Resolve a merge conflict"},
         "steps": [{"shell": "printf 'line of a\\nline of b\\n' > README"}, {"say": '{"settled": true, "why": "both"}'}],
     }
     stage = set_stage(settle, change_readme("a"), change_readme("b"))
@@ -55,7 +55,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_then_the_work_is
     set_stage: MakeStage,
 ) -> None:
     need("codex")
-    silent: Step = {"when": {"prompt": "Settle a merge conflict"}, "steps": [{"say": "I have settled it, I think."}]}
+    silent: Step = {"when": {"prompt": "Resolve a merge conflict"}, "steps": [{"say": "I have settled it, I think."}]}
     anew: Step = {
         "name": "anew",
         "when": {"prompt": "Your last try did not land"},
@@ -65,7 +65,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_once_more_and_then_the_work_is
     stage.replace_setting('resolver = "none"', 'resolver = "codex"')
     plan_clash(stage, "codex")
     stage.say("run", "plan.yaml")
-    asked = [str(entry) for entry in stage.model.log() if "Settle a merge conflict" in str(entry)]
+    asked = [str(entry) for entry in stage.model.log() if "Resolve a merge conflict" in str(entry)]
     assert any("Your last answer did not fit: there is no JSON object in it" in entry for entry in asked)
     assert "line anew" in stage.git("show", "hive/main:README")
 

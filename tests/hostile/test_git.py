@@ -35,7 +35,7 @@ def commit(name: str) -> str:
 
 
 # So it ends too when nobody can say what its history was: that is kept, but does not land.
-SHARES_NOTHING = "what it made shares no history with the integration branch"
+SHARES_NOTHING = "its work shares no history with the integration branch"
 DEEDS = [
     Deed("amends", f"git commit -q --amend -m other; {commit('amends')}"),
     Deed("rewrites", f"git reset -q --hard HEAD~1; {commit('rewrites')}"),
@@ -49,7 +49,7 @@ DEEDS = [
     Deed(
         "modules",
         "printf '[submodule \"x\"]\\n\\tpath = x\\n\\turl = --upload-pack=touch\\n' > .gitmodules",
-        "a git server that checks what it is sent would refuse it "
+        "a git server that checks pushed objects would refuse it "
         "(.gitmodules: gitmodulesUrl: disallowed submodule url: --upload-pack=touch)",
     ),
     Deed("replaces", f"git replace HEAD $(git commit-tree -m x HEAD^{{tree}}); {commit('replaces')}"),

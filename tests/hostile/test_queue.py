@@ -201,6 +201,6 @@ def test_a_history_of_its_own_and_a_change_that_adds_nothing_are_refused_without
     line.hand_in("orphan")
     line.hand_in("nothing")
     line.settle()
-    assert line.of("orphan").reason == "what it made shares no history with the integration branch"
+    assert line.of("orphan").reason == "its work shares no history with the integration branch"
     assert "changed nothing" in line.of("nothing").reason
     assert line.gate_runs() == []

@@ -61,13 +61,13 @@ GREEDY = [
     Deed("mute", "exec >&- 2>&-; echo x > mute"),
     Deed("signal", "kill -SEGV $$", "the command was killed by SIGSEGV"),
 ]
-SHARES_NOTHING = "what it made shares no history with the integration branch"
+SHARES_NOTHING = "its work shares no history with the integration branch"
 TIMES = "echo x > old; echo y > new; touch -d 1970-01-01T00:00:00Z old README; touch -d 2100-01-01 new"
 NAMES = "echo x > ./-rf; echo x > ./--; printf x > \"$(printf 'a\\nb')\"; printf x > \"$(printf '\\377')\""
 LINKS = "rm README; ln -s /etc/passwd README; ln -s loop loop; ln -s / root"
 SPOILING = [
     Deed("no-tree", "rm -rf ./* ./.[a-z]* ../work ..; exit 0", SHARES_NOTHING),
-    Deed("no-files", "rm -rf ./*; exit 0", "it ended with exit code 0 but left nothing", repo="doomed"),
+    Deed("no-files", "rm -rf ./*; exit 0", "it ended with exit code 0 but deleted everything", repo="doomed"),
     Deed("no-git", "echo x > no-git; git add no-git; git commit -qm x; rm -rf .git", SHARES_NOTHING),
     Deed("shut", "echo x > shut; mkdir closed; echo y > closed/y; chmod 000 shut closed; chmod 000 ."),
     Deed("deep", f"echo x > deep; mkdir well; cd well; {DEEP}"),

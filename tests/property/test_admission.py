@@ -18,14 +18,17 @@ from tests.store.ledger_world import World
 
 pytestmark = PATIENCE
 RUNNERS = ("claude", "codex")
+HERE = (*RUNNERS, "mine")
 TASKS = {
     "command": TaskSpec("command", "true"),
     "prompt": TaskSpec("prompt", prompt="do it", runner="claude"),
     "either": TaskSpec("either", prompt="do it", runner=RUNNERS),
+    "one-unknown": TaskSpec("one-unknown", prompt="do it", runner=("codex", "elsewhere")),
+    "unknown": TaskSpec("unknown", prompt="do it", runner="elsewhere"),
     "on-a-repository": TaskSpec("on-a-repository", prompt="do it", runner="codex", repo="r"),
 }
 NAMES = {
-    "runner": st.sampled_from(RUNNERS),
+    "runner": st.sampled_from([*RUNNERS, "elsewhere"]),
     "task": st.sampled_from([f"c/{name}" for name in TASKS]),
     "convoy": st.sampled_from(["c", "other"]),
     "day": st.just(DAY),
@@ -59,12 +62,12 @@ def test_what_may_start_is_the_same_in_sql_and_for_each_task(
                         lift_hold(tx, scope, name, cause=cause)
                 now = to_text(to_seconds(tx.now) + later_s)
             with world.ledger.read() as connection:
-                chosen = {task.id for task in queries.list_ready_tasks(connection, 99, now=now)}
+                chosen = {task.id for task in queries.list_ready_tasks(connection, 99, now=now, runners=HERE)}
                 rows, found = queries.list_tasks_of_convoy(connection, "c"), queries.list_holds(connection)
             free = {
                 row.id
                 for row in rows
-                if not row.runners or isinstance(may_start(need_of_task(row), found, now), Admitted)
+                if not row.runners or isinstance(may_start(need_of_task(row, HERE), found, now), Admitted)
             }
             assert chosen == free
         finally:

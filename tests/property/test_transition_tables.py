@@ -208,7 +208,7 @@ ABOUT_THEM: list[Body] = [
     e.RepoWanted(REPO, "/", "main", None, 1),
     e.RepoFetched(REPO, "1", "1"),
     e.RepoFetchFailed(REPO, "?"),
-    e.RepoFetchDelayed(REPO, "?", 1, AT),
+    e.RepoFetchDelayed(REPO, "?", 1, AT, "run"),
     e.RepoPublishing(REPO, "1"),
     e.RepoPublished(REPO, "1"),
     e.RepoPublishFailed(REPO, "1", "?", AT),

@@ -35,7 +35,7 @@ def test_a_convoy_that_is_not_accepted_has_failed_until_it_is_handed_in_again(
     with stage.hive.ledger.read() as connection:
         failed = [event for event in queries.list_events_about(connection, "work", after=0, until=10_000, limit=-1)
                   if event.body.kind == "convoy.failed"]  # fmt: skip
-    assert failed[-1].why == "it was not accepted: exit code 4; last output: not yet"
+    assert failed[-1].why == "its accept command failed: exit code 4; last output: not yet"
     flag.touch()
     submit(stage, repository, f"test -e {flag} || {{ echo not yet; exit 4; }}")
     assert stage.finish() is ConvoyState.COMPLETE

@@ -414,7 +414,7 @@ def make_clash(line: Line, path: str, *names: str) -> None:
 
 
 def test_a_resolver_settles_a_conflict(tmp_path: Path) -> None:
-    line = open_with(tmp_path, 'grep -q "Settle a merge conflict" "$1" && printf "ours\\nthey\\n" > "$HIVE_CONFLICTS"')
+    line = open_with(tmp_path, 'grep -q "Resolve a merge conflict" "$1" && printf "ours\\nthey\\n" > "$HIVE_CONFLICTS"')
     line.repository.commit({"x.txt": "base\n"}, "texts")
     line.know("! grep -rl '<<<<''<<<' .")
     make_clash(line, "x.txt", "ours", "they")
@@ -433,8 +433,8 @@ def test_a_resolver_settles_a_conflict(tmp_path: Path) -> None:
 BAD_RESOLVERS = {
     "leaves-markers": ("true", "x.txt still has conflict markers"),
     "changes-others": ("echo both > x.txt; echo mine > README", "it changed README, which was no part of the conflict"),
-    "fails": ("echo no idea; exit 1", "nobody could settle it: exit code 1; last output: no idea"),
-    "hangs": ("sleep 300", "nobody could settle it: it ran longer than its time limit and was stopped"),
+    "fails": ("echo no idea; exit 1", "it could not be resolved: exit code 1; last output: no idea"),
+    "hangs": ("sleep 300", "it could not be resolved: it ran longer than its time limit and was stopped"),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.commands.queue import pause_queue, resume_queue
-from hivekeeper.commands.remake import make_again
+from hivekeeper.commands.remake import requeue_replaced
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
 from hivekeeper.domain.states import ConvoyState, RepoState, TaskState
 from hivekeeper.git.mirror import Mirror, list_refs
@@ -144,7 +144,7 @@ def test_what_is_made_again_says_what_it_said(pushed: Shared) -> None:
     assert (first.title, details["commit"], details["remakes"]) == ("A: echo a >> list", landed[0], "work/A")
     with pushed.stage.hive.ledger.write(ME) as tx:  # as if the fetch were noted a second time
         before = replace(pushed.stage.repo(), integration=landed[1])
-        assert make_again(tx, str(mirror), before, find_replaced(Mirror(mirror), before, theirs)) == 0
+        assert requeue_replaced(tx, str(mirror), before, find_replaced(Mirror(mirror), before, theirs)) == 0
 
 
 def test_what_conflicts_with_theirs_waits_for_a_person_and_the_others_go_on(shared: Shared) -> None:
@@ -190,7 +190,7 @@ def test_nothing_else_begins_or_lands_until_it_is_made_again(pushed: Shared) -> 
     pushed.move({"theirs": "theirs\n"})
     stage.step_until(lambda: "queue" in pushed.list_convoys())
     stage.submit(TaskSpec("N", "echo n > new", repo="app"), convoy="more")
-    assert pushed.list_entries()["more/W"] == "what landed before it is made again first"
+    assert pushed.list_entries()["more/W"] == "replaced changes land again first"
     stage.step_until(lambda: len(pushed.list_entries()) == 3)
     assert sorted(pushed.list_entries().values(), key=str) == [None, None, pushed.list_entries()["more/W"]]
     assert stage.states("more")["N"] is TaskState.PENDING

@@ -185,7 +185,9 @@ KEEPERS: dict[str, Callable[[World], Deed]] = {
         _of(_repo, lambda tx, row: merges.note_fetched(tx, row, integration=COMMIT, source=COMMIT)), ready=False
     ),
     "note_fetch_failed": _on_repo(_of(_repo, lambda tx, row: merges.note_fetch_failed(tx, row, "no")), ready=False),
-    "delay_fetch": _on_repo(_of(_repo, lambda tx, row: merges.delay_fetch(tx, row, "no", 1, retry_at=AT)), ready=False),
+    "delay_fetch": _on_repo(
+        _of(_repo, lambda tx, row: merges.delay_fetch(tx, row, "_repos/r.1.fetch", "no", retry_at=AT)), ready=False
+    ),
     "fetch_again": _on_repo(_of(_repo, lambda tx, row: merges.fetch_again(tx, row, why="lost"))),
     "begin_publishing": _on_repo(_of(_repo, lambda tx, row: merges.begin_publishing(tx, row, COMMIT))),
     "note_published": _on_repo(

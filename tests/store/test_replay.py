@@ -392,7 +392,7 @@ def write_the_rest(world: World) -> None:
         with world.keep() as tx:
             merges.note_published(tx, world.repo(), commit(1), at=tx.now)
             merges.fetch_again(tx, world.repo(), why="lost")
-            merges.delay_fetch(tx, world.repo(), "no route to host", 1, retry_at=tx.now)
+            merges.delay_fetch(tx, world.repo(), f"run-{tx.head.seq}", "no route to host", retry_at=tx.now)
             tx.record(RepoPublishDue(world.repo().name))
             for swarm in queries.list_closable_swarms(tx.connection):
                 convoys.close_swarm(tx, swarm)

@@ -119,12 +119,11 @@ def fetch_again(tx: Transaction, repo: RepoRow, *, why: str) -> None:
     tx.record(again, why=why)
 
 
-def delay_fetch(tx: Transaction, repo: RepoRow, problem: str, failures: int, *, retry_at: str) -> None:
-    """Record that a repository could not be read just now, and when it is tried again; once for each failure."""
+def delay_fetch(tx: Transaction, repo: RepoRow, run: str, problem: str, *, retry_at: str) -> None:
+    """Record that a repository could not be read just now, and when it is tried again; once for each run."""
     now = queries.find_repo(tx.connection, repo.name)
-    if now is not None and now.fetch_problem is not None and now.fetch_failures == failures:
-        return
-    tx.record(e.RepoFetchDelayed(repo.name, problem, failures, retry_at))
+    if now is not None and now.fetch_failed_run != run:
+        tx.record(e.RepoFetchDelayed(repo.name, problem, now.fetch_failures + 1, retry_at, run))
 
 
 def note_fetch_failed(tx: Transaction, repo: RepoRow, problem: str) -> None:

@@ -37,7 +37,7 @@ def submit_branch(
     known = [task for convoy in queues for task in queries.list_tasks_of_convoy(tx.connection, convoy.name)]
     for task in known:
         if task.repo == repo.name and task.get_details().get("commit") == commit:
-            return SubmittedBranch(task.key, commit, added=False, said=_tell_outcome(tx, task))
+            return SubmittedBranch(task.key, commit, added=False, said=_describe_outcome(tx, task))
     taken, stem = {task.id for task in known}, _NOT_IN_AN_ID.sub("-", branch).strip("-._")[:_MAX_STEM] or "branch"
     # The same commit may be wanted in two repositories: then the second has a number.
     ids = (f"{stem}{f'-{number}' if number else ''}-{commit[:10]}" for number in count())
@@ -66,7 +66,7 @@ def open_queue(tx: Transaction, queues: list[ConvoyRow], why: str) -> str:
     return queues[-1].name
 
 
-def _tell_outcome(tx: Transaction, task: TaskRow) -> str:
+def _describe_outcome(tx: Transaction, task: TaskRow) -> str:
     """Tell what became of a commit, or refuse it if it came to nothing: the same commit has the same result."""
     what = f"{task.branch} at {task.get_details()['commit'][:10]}"
     anew = "The same commit has the same result. Commit a change to the branch, then submit it again."

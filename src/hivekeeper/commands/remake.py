@@ -17,7 +17,7 @@ from hivekeeper.store.ledger import Transaction
 PRIORITY = HOTFIX_PRIORITY - 1
 
 
-def make_again(tx: Transaction, mirror: str, repo: RepoRow, replaced: Replaced) -> int:
+def requeue_replaced(tx: Transaction, mirror: str, repo: RepoRow, replaced: Replaced) -> int:
     """Queue what was replaced, in its order and once; tell how many."""
     queues = list_queues(tx)
     known = _list_known(tx, repo, queues)

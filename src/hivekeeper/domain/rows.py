@@ -62,6 +62,7 @@ class RepoRow:
     fetch_failures: int = 0
     fetch_failed_at: str | None = None
     fetch_retry_at: str | None = None
+    fetch_failed_run: str | None = None
 
     @property
     def is_unreachable(self) -> bool:

@@ -12,6 +12,14 @@ OUTPUTS_MISSING = 3  # a snapshot was taken, but promised outputs are missing
 REPO_UNUSABLE = 65  # a fetch read the repository, and it cannot be used as it is
 
 
+def _retry_for_ever(first_wait_s: float, max_wait_s: float) -> dict[End, Retry]:
+    """Retry any number of times; a run that was killed is retried at once, but not if that happens again."""
+    return {
+        End.ERROR: Retry(None, first_wait_s, max_wait_s),
+        End.LOST: Retry(None, first_wait_s, max_wait_s, immediate=1),
+    }
+
+
 _RESOLVE_RETRIES = {**DEFAULT_RETRIES, End.REJECTED: Retry(2)}
 _GATE_RETRIES = {End.ERROR: Retry(), End.LOST: Retry(), End.STALE: UNLIMITED}
 
@@ -58,14 +66,12 @@ FETCH = StepSequence(
     (
         Step(
             "fetch",
-            {End.ERROR: Retry(None, FIRST_FETCH_WAIT_S, MAX_FETCH_WAIT_S), End.REJECTED: Retry(), End.LOST: UNLIMITED},
+            {**_retry_for_ever(FIRST_FETCH_WAIT_S, MAX_FETCH_WAIT_S), End.REJECTED: Retry()},
             verdict_codes=frozenset({REPO_UNUSABLE}),
         ),
     )
 )
-PUBLISH = StepSequence(
-    (Step("publish", {End.ERROR: Retry(None, FIRST_PUBLISH_WAIT_S, MAX_PUBLISH_WAIT_S), End.LOST: UNLIMITED}),)
-)
+PUBLISH = StepSequence((Step("publish", _retry_for_ever(FIRST_PUBLISH_WAIT_S, MAX_PUBLISH_WAIT_S)),))
 
 
 def attempt_sequence(task: TaskRow, repo: RepoRow | None, start: str | None) -> StepSequence:
@@ -92,4 +98,4 @@ def gate_sequence(repo: RepoRow) -> StepSequence:
 
 def removal_sequence(wait_s: float) -> StepSequence:
     """Return the sequence that removes a sandbox; a failed removal is retried after `wait_s`."""
-    return StepSequence((Step("remove", {End.LOST: UNLIMITED, End.ERROR: Retry(None, wait_s, wait_s)}),))
+    return StepSequence((Step("remove", _retry_for_ever(wait_s, wait_s)),))

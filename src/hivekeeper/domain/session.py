@@ -102,7 +102,7 @@ def decide_hold(run: RunRow, outcome: Outcome, before: HoldRow | None, earlier: 
         return None
     if outcome is Outcome.SERVER_ERROR and run.kind == "agent" and earlier < MAX_SERVER_ERRORS:
         return Hold("task", str(run.task), outcome.value, _back_off_s(outcome, earlier + 1), earlier + 1)
-    if outcome not in LIMITED or (outcome is Outcome.NO_ANSWER and earlier >= MAX_NO_ANSWERS):
+    if outcome not in LIMITED or (outcome is Outcome.NO_ANSWER and run.kind == "agent" and earlier >= MAX_NO_ANSWERS):
         return None
     strikes = before.strikes + 1 if before else 1
     in_s = None if outcome in NEEDS_PERSON else _back_off_s(outcome, strikes)

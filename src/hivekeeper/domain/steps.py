@@ -45,15 +45,22 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Start at most `max_runs` runs in all (None: any number), with exponential backoff up to `max_wait_s`."""
+    """Start at most `max_runs` runs in all (None: any number), with exponential backoff up to `max_wait_s`.
+
+    The first `immediate` retries do not wait.
+    """
 
     max_runs: int | None = 3
     first_wait_s: float = 0.0
     max_wait_s: float = 0.0
+    immediate: int = 0
 
     def wait_s(self, failures: int, run: RunRow) -> float:
         """Return the wait after this many failures, the last of which was `run`."""
-        return back_off_s(failures, first_wait_s=self.first_wait_s, max_wait_s=self.max_wait_s, seed=run.id)
+        counted = failures - self.immediate
+        if counted <= 0:
+            return 0.0
+        return back_off_s(counted, first_wait_s=self.first_wait_s, max_wait_s=self.max_wait_s, seed=run.id)
 
 
 UNLIMITED = Retry(None)
@@ -120,7 +127,6 @@ class Later:
     start: Start
     run: RunRow
     wait_s: float
-    failures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,7 @@ def classify(step: Step, run: RunRow, facts: Facts) -> End:
         return End.REJECTED
     if run.outcome in LIMITED:
         return End.LIMITED
-    if run.kill_requested_at is not None and not step.continues_on_error:
+    if run.kill_requested_at is not None and step.retries:
         return End.STOPPED
     if run.state is RunState.LOST:
         return End.LOST
@@ -193,7 +199,7 @@ def classify(step: Step, run: RunRow, facts: Facts) -> End:
         return End.STALE if is_stale else End.SUCCEEDED
     if step.verdict_codes is None or (run.ended_by == "exit" and run.exit_status in step.verdict_codes):
         return End.ERROR if run.ended_by in ("killed", "could-not-start") else End.REJECTED
-    return End.ERROR if find_signal(run) is None else End.LOST
+    return End.LOST if run.ended_by == "exit" and find_signal(run) is not None else End.ERROR
 
 
 def decide(sequence: StepSequence, runs: Sequence[RunRow], facts: Facts) -> Action:
@@ -209,7 +215,7 @@ def decide(sequence: StepSequence, runs: Sequence[RunRow], facts: Facts) -> Acti
             return Stop(to_stop)
         case Start(kind) if kind in allowed:
             return action
-        case Wait() if ours and ours[-1].is_open:
+        case Wait() if any(run.is_open or run.is_unread for run in ours):
             return action
         case _:
             return Cancelled()
@@ -261,7 +267,7 @@ class _History:
 
     def find_retry(self, run: RunRow) -> Retry | None:
         step, end = self.get_step(run), self.ends[run.id]
-        return UNLIMITED if end in (End.STOPPED, End.LIMITED) and not step.continues_on_error else step.retries.get(end)
+        return UNLIMITED if end in (End.STOPPED, End.LIMITED) and step.retries else step.retries.get(end)
 
     def retry(self, run: RunRow, retry: Retry) -> Action | None:
         """Retry a step, or the whole sequence in a new try; None when its retries are used up."""
@@ -274,7 +280,7 @@ class _History:
         is_new_try = step is self.sequence.steps[0]
         action = self.start(step, run.try_number + is_new_try)
         wait_s = retry.wait_s(failures, run)
-        return Later(action, run, wait_s, failures) if wait_s and isinstance(action, Start) else action
+        return Later(action, run, wait_s) if wait_s and isinstance(action, Start) else action
 
 
 def _decide(sequence: StepSequence, ours: Sequence[RunRow], facts: Facts) -> Action:
@@ -289,10 +295,10 @@ def _decide(sequence: StepSequence, ours: Sequence[RunRow], facts: Facts) -> Act
     step, end = steps[last.kind], ends[last.id]
     if end is End.SUCCEEDED and not history.is_last_step(last) and not facts.repeats_last_step:
         return history.start_following(last)
-    if (verdict := history.find_verdict()) is not None:
-        return verdict
     if facts.repeats_last_step:
         return history.start(step, last.try_number)
+    if (verdict := history.find_verdict()) is not None:
+        return verdict
     if last.id in facts.excused:
         return history.start(sequence.steps[0], last.try_number + 1)
     retry = history.find_retry(last)

@@ -144,7 +144,7 @@ class Keeper:
     def start(self) -> None:
         """Run one thread a loop until `close`."""
         self._socket = NudgeSocket(self.hive.places.nudge)
-        # Our own commits wake exactly who hears them; the socket is for other processes.
+        # Our own commits wake exactly who is_woken_by them; the socket is for other processes.
         self.hive.ledger.on_commit[:] = [self._wake_listeners]
         targets: dict[str, Callable[[], None]] = {"nudges": self._listen}
         for loop in self.loops:
@@ -210,7 +210,7 @@ class Keeper:
     def _wake_listeners(self, bodies: Sequence[Body]) -> None:
         self._committed.set()
         for loop in self.loops:
-            if any(loop.hears(body) for body in bodies):
+            if any(loop.is_woken_by(body) for body in bodies):
                 self._wake(loop.name)
 
     def _listen(self) -> None:

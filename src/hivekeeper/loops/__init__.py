@@ -1,7 +1,7 @@
-"""The loops: each reads tables, looks at the world, decides purely, commits once, then acts.
+"""The loops: each reads tables, observes the world, decides purely, commits once, then acts.
 
-They never call each other; the circle closes through the ledger. Nothing waits inside a pass. A loop is one file: it
-says by declaration what wakes it and reads its settings; `find_loops` finds it.
+Loops never call each other; they communicate through the ledger. Nothing waits inside a pass. A loop is one file that
+declares what wakes it; `find_loops` discovers it.
 """
 
 import pkgutil
@@ -31,7 +31,7 @@ Counts = dict[str, int]
 
 @dataclass(slots=True)
 class Shutdown:
-    """Whether the keeper is about to leave its workers, since when, and whether it is to end them first."""
+    """A shutdown of the keeper: since when it saves all work, or whether it `is_closing` and stops all workers."""
 
     since: str | None = None
     is_closing: bool = False
@@ -39,7 +39,7 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What loops are built from; `find_problem` tells why a runner cannot be started on this machine."""
+    """What loops are built from; `find_problem` explains why a runner cannot be started on this machine."""
 
     ledger: Ledger
     authority: ByKeeper
@@ -55,24 +55,23 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Wakes:
-    """What may give a loop something to do: events of these kinds, and the ends of runs of these kinds."""
+    """What wakes a loop: events of these kinds, and the ends of runs of these kinds."""
 
     events: tuple[type[Body], ...] = ()
     ends_of: tuple[str, ...] = ()
-    run_changed: bool = False  # whatever happens to a run, before anybody has taken note of it
+    run_changed: bool = False  # any change of a run, before it is recorded
 
-    def hears(self, body: Body) -> bool:
-        """Tell whether an event is one of them."""
+    def is_woken_by(self, body: Body) -> bool:
+        """Whether this event wakes the loop."""
         if isinstance(body, (RunExited, RunLost)) and body.run_kind in self.ends_of:
             return True
         return isinstance(body, self.events)
 
 
 class Loop(ABC):
-    """What the keeper runs, one thread each: at a nudge but not before `rest_s`, and at least every `interval_s`.
+    """A loop of the keeper, in its own thread: runs when woken, after a pause of `rest_s`, or every `interval_s`.
 
-    `order` is its place where one thread runs all of them; `saves_work` is true of those that are needed to save what
-    workers have made.
+    `order` is its place when one thread runs all loops; those that `saves_work` still run while workers are stopped.
     """
 
     name: ClassVar[str]
@@ -92,22 +91,22 @@ class Loop(ABC):
         self._clock = parts.clock
         self._settings = parts.settings
 
-    def hears(self, body: Body) -> bool:
-        """Tell whether this event may give the loop something to do."""
-        return self.wakes.hears(body)
+    def is_woken_by(self, body: Body) -> bool:
+        """Whether this event wakes the loop."""
+        return self.wakes.is_woken_by(body)
 
     def _intend(self, tx: Transaction, owner: Owner, start: Start, spec: RunSpec) -> None:
-        """Write the intent of a run of this hive, in this boot."""
+        """Record the intent of a run."""
         intend_run(tx, owner, start, name_places(self._places, spec), boot_id=self._boot_id)
 
     @abstractmethod
     def run_once(self) -> Counts:
-        """Make one pass; tell what it did. An empty answer means that another pass would do nothing either."""
+        """Make one pass and return what it did; empty means that another pass would do nothing either."""
 
 
 @cache
 def find_loops() -> tuple[type[Loop], ...]:
-    """Find every loop there is: the classes of the modules beside this one, in their order."""
+    """Find all loops, in order: the classes in the modules of this package."""
     modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     found = {value for module in modules for value in vars(module).values() if _is_loop(value)}
     return tuple(sorted(found, key=lambda loop: loop.order))

@@ -1,8 +1,8 @@
-"""The acceptor: tries a convoy as a whole when all its tasks are complete, if its plan says how.
+"""The acceptor: runs a convoy's `accept` command when all its tasks are complete.
 
-The integration branches of its repositories are laid out side by side (`trees`), the plan's command runs on them in a
-sandbox (`accept`), and they are removed (`sweep`). Only a convoy whose command ended with 0 is COMPLETE; another one
-has FAILED and is tried again when it is handed in again.
+The integration branches of its repositories are checked out side by side (`trees`), the plan's command runs on them in
+a sandbox (`accept`), and they are removed (`sweep`). The convoy is COMPLETE if the command exits with 0. Otherwise it
+has FAILED, and is accepted again when its plan is submitted again.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ ACCEPT_WALL_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A convoy whose tasks are complete, its repositories and the runs since it was opened."""
+    """A convoy whose tasks are complete, its repositories, and its acceptance runs."""
 
     convoy: ConvoyRow
     repos: Sequence[RepoRow]
@@ -39,7 +39,7 @@ class _Case:
 
 
 class Acceptor(Loop):
-    """Tries convoys."""
+    """Accepts convoys."""
 
     name = "acceptor"
     order = 90
@@ -47,7 +47,7 @@ class Acceptor(Loop):
     interval_s = 30.0
 
     def run_once(self) -> Counts:
-        """Take every convoy that waits for it one step further."""
+        """Advance every convoy that waits for acceptance."""
         with self._ledger.read() as connection:
             found = [convoy for convoy in queries.list_convoys(connection) if _is_due(connection, convoy)]
             cases = [_gather(connection, convoy) for convoy in found]
@@ -67,14 +67,14 @@ class Acceptor(Loop):
                 self._intend(tx, convoy_owner(case.convoy), start, spec)
             case Done():
                 accept = [run for run in case.runs if run.kind == "accept"][-1]
-                self._settle(tx, case, accept, "it was not accepted")
+                self._end_convoy(tx, case, accept, "its accept command failed")
             case Failed(run):
-                self._settle(tx, case, run, "its acceptance could not be tried")
+                self._end_convoy(tx, case, run, "its accept command could not be run")
             case _:
                 pass
 
-    def _settle(self, tx: Transaction, case: _Case, run: RunRow, words: str) -> None:
-        """Say what a convoy has come to, by the run that decides it: only its own command accepts it."""
+    def _end_convoy(self, tx: Transaction, case: _Case, run: RunRow, words: str) -> None:
+        """Complete or fail a convoy, by the run that decided: only its accept command can complete it."""
         name, at = case.convoy.name, run.ended_at or run.intended_at
         if run.kind == "accept" and run.succeeded:
             commands.end_convoy(tx, name, c.Outcome.COMPLETE, at=at)
@@ -86,8 +86,9 @@ class Acceptor(Loop):
         directory = places.gate(f"{case.convoy.name}/_accept", 1)
         match kind:
             case "accept":
-                commits = " ".join(f"{repo.name}={repo.integration}" for repo in case.repos)
-                environment = make_environment(places, directory, HIVE_COMMITS=commits)
+                # With the time of its trees: no acceptance from before a restore of the ledger is taken for this one.
+                trees_at = max(run.intended_at for run in case.runs if run.kind == "trees")
+                environment = make_environment(places, directory, HIVE_TREES_AT=trees_at)
                 mounts, limits = make_mounts(places, directory), user_limits(ACCEPT_WALL_S)
                 argv = make_shell_argv(str(case.convoy.accept))
                 return RunSpec(argv, str(directory / "work"), environment, limits, mounts)

@@ -3,16 +3,16 @@
 Rules:
 1. A task is dispatched when all its predecessors are COMPLETE and a worker is free; never when it has ended.
 2. Dispatch and the first run's intent are one commit, before anything starts.
-3. Evidence decides. On a repository: the agent ended well *and* the tree changed, only where it may; then the change
-   goes to the merge queue. Without one: the agent ended well and all it promised was collected from its sandbox.
-4. What a worker made is saved now and then, and before its attempt is judged, whatever the agent's end was. A worker
-   that was cut off has a successor that goes on from there.
-5. A usage limit is no end: what was made is saved, the attempt parked, and its session resumed in the same sandbox when
-   nothing holds it any more; or another runner that may take the prompt goes on. Nothing begins over its budget.
-6. A cancelled task's runs are ended first; only then is it CANCELLED.
+3. Evidence decides. With a repository, the agent succeeded *and* changed the tree, only within its allowed paths; then
+   the change goes to the merge queue. Without one, the agent succeeded and all its outputs were collected.
+4. A worker's work is saved at intervals, and before its attempt is judged, however the agent ended. The successor of a
+   worker that was cut off continues from there.
+5. A usage limit does not end an attempt: its work is saved, it is parked, and its session resumes in the same sandbox
+   when the hold ends; or another runner that may take the prompt continues. Nothing starts over its budget.
+6. A cancelled task's runs are stopped first; only then is it CANCELLED.
 
-A pass reads from top to bottom: load attempts, runs and holds; decide for each attempt (`domain/steps.py`); choose who
-takes the workers that are free; write all of it down at once.
+A pass loads attempts, runs and holds, decides for each attempt (`domain/steps.py`), chooses tasks for the free workers,
+and records everything in one transaction.
 """
 
 import json
@@ -48,7 +48,7 @@ from hivekeeper.working.telling import find_delivered, list_told, tell
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """A run of the attempt starts."""
+    """Start a run of the attempt."""
 
     start: steps.Start
     spec: RunSpec
@@ -56,7 +56,7 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class PlaceHold:
-    """Something has to wait first."""
+    """Put something on hold."""
 
     hold: Hold
     why: str
@@ -64,7 +64,7 @@ class PlaceHold:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """Nothing can go on now: the worker is free for others."""
+    """Nothing can start now: free the worker."""
 
     why: str
 
@@ -84,7 +84,7 @@ _WOKEN_BY = (
 
 
 class Dispatcher(Loop):
-    """Dispatches and judges."""
+    """Dispatches tasks and judges attempts."""
 
     name = "dispatcher"
     order = 50
@@ -93,7 +93,7 @@ class Dispatcher(Loop):
     interval_s = 5.0
 
     def run_once(self) -> Counts:
-        """Judge what has ended, save what is being made, then fill the free workers."""
+        """Judge ended attempts, save work in progress, then fill the free workers."""
         shutdown = self._parts.shutdown
         with self._ledger.read() as connection:
             repos = {repo.name: repo for repo in queries.list_repos(connection)}
@@ -149,10 +149,10 @@ class Dispatcher(Loop):
         ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
         return Work(task, number, start, repo, runs, ignore)
 
-    # --- what follows for one attempt -------------------------------------------------------------------------------
+    # --- one attempt ------------------------------------------------------------------------------------------------
 
     def _decide(self, connection: Connection, work: Work, holds: Sequence[HoldRow]) -> Move | None:
-        """Decide what comes next for an attempt; None while there is nothing to do but wait."""
+        """Decide what comes next for an attempt; None if it has to wait."""
         task, admission = work.task, self._admit(work, holds)
         next_session = self._find_next_session(connection, work)
         is_cancelling = task.state is TaskState.CANCELLING
@@ -161,13 +161,13 @@ class Dispatcher(Loop):
         )
         action = steps.decide(work.sequence, work.runs, facts)
         if action == steps.Start("sandbox", 2, 2) and self._was_started(work):
-            action = steps.Start("agent")
+            action = steps.Park(admission) if isinstance(admission, Held) else steps.Start("agent")
         match action:
             case steps.Wait():
                 return self._save_if_due(work)
             case steps.Park() | steps.Start("agent") if next_session is not None and (saving := self._save_first(work)):
                 return saving if isinstance(saving, StartRun) else None
-            case steps.Start() | steps.Park() if self._lacks_runner(work):
+            case steps.Start() | steps.Park() if work.agent is None and self._lacks_runner(work):
                 return _fail_without_runner(task)
             case steps.Park(held):
                 return Park(held.why)
@@ -187,7 +187,7 @@ class Dispatcher(Loop):
                 assert_never(action)
 
     def _admit(self, work: Work, holds: Sequence[HoldRow]) -> Admitted | Held:
-        """Tell whether an agent may start now; a command needs nobody's leave."""
+        """Decide whether an agent may start now; a command always may."""
         if not work.needs_prompt:
             return Admitted()
         need = need_of_task(work.task, self._settings.runners)
@@ -197,11 +197,11 @@ class Dispatcher(Loop):
         return work.needs_prompt and not self._settings.runners.keys() & {*work.task.runners}
 
     def _find_next_session(self, connection: Connection, work: Work) -> NextSession | None:
-        """Find whether another session follows the last; not once the attempt is being put in order."""
+        """Find whether another session follows the last one; never after the snapshot or a cancellation."""
         agent = work.agent
         if agent is None or not agent.runner or agent.is_open or agent.is_unread or work.count("snapshot"):
             return None
-        if work.task.state is TaskState.CANCELLING:
+        if work.task.state is TaskState.CANCELLING or self._lacks_runner(work):
             return None
         told = list_told(connection, work.task.key, work.number)
         return decide_next_session(work.task, work.agents, told, self._boot_id)
@@ -214,7 +214,7 @@ class Dispatcher(Loop):
         next_session: NextSession | None,
         admission: Admitted | Held,
     ) -> Move:
-        """Start a command, or a session of a runner; one whose program is missing waits for a person."""
+        """Start a command, or a session of a runner; a runner whose program is missing is put on hold."""
         name = admission.runner if isinstance(admission, Admitted) else None
         if name is None:
             return StartRun(start, specify_agent(self._places, work, start, tell(self._places, connection, work, None)))
@@ -228,16 +228,13 @@ class Dispatcher(Loop):
         return StartRun(start, specify_agent(self._places, work, start, told, session, runner))
 
     def _was_started(self, work: Work) -> bool:
-        """Tell whether an agent the ledger does not know of was here: what it left is not to be made anew, but adopted.
-
-        That is so when an older ledger was put back.
-        """
+        """Whether an agent ran that the ledger does not know of: after a restore of the ledger, its work is adopted."""
         return not isinstance(self._runs.look(work.owner.name_run(steps.Start("agent"))), Unclaimed)
 
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def _save_if_due(self, work: Work) -> StartRun | None:
-        """Save what a working agent has made so far: now and then, and once more before the keeper leaves."""
+        """Save a working agent's work: at intervals, and once more when the keeper shuts down."""
         since = a.get_last_save(work.runs) if work.task.repo is not None else None
         if since is None:
             return None
@@ -249,7 +246,7 @@ class Dispatcher(Loop):
         return self._save(work) if is_due else None
 
     def _save_first(self, work: Work) -> StartRun | steps.Wait | None:
-        """Save what a session has made before anything follows; None once that is done, or could not be."""
+        """Save a session's work before anything follows; None once that is done, or was tried."""
         saves, agent = [run for run in work.runs if run.kind == "save"], work.agent
         assert agent is not None
         if work.task.repo is None or (saves and not saves[-1].is_open and saves[-1].intended_seq > agent.reported_seq):
@@ -263,20 +260,20 @@ class Dispatcher(Loop):
     # --- evidence ---------------------------------------------------------------------------------------------------
 
     def _judge(self, work: Work) -> Move:
-        """Believe the repository and the disk, not the exit code."""
+        """Judge an attempt by the repository and the disk, not by the exit code."""
         verdict = a.judge_attempt(work.task, work.runs, self._boot_id)
         if not isinstance(verdict, a.Judge):
             return verdict
         if not self._settings.queue and (unpushed := a.find_backup_problem(work.runs)):
             return a.Fail(f"its branch could not be pushed to {work.repo and work.repo.backup}: {unpushed}")
         if work.repo is None:
-            return Succeeded(output=work.task.output)  # collected, whole and synced, or it would not be judged
+            return Succeeded(output=work.task.output)  # collected and synced, or it would not be judged
         return check_work(self._places, work, work.repo)
 
     # --- filling free workers ---------------------------------------------------------------------------------------
 
     def _choose(self, connection: Connection, free: int) -> tuple[list[AttemptRow], list[TaskRow], list[PlaceHold]]:
-        """Choose who has the free workers: first those that were parked, then new ones; and what is over its budget."""
+        """Choose attempts for the free workers, parked ones first, then new ones; and find what is over its budget."""
         now = self._clock.now()
         budgets = Budgets(connection, self._settings.day, now=now)
         holds: dict[tuple[str, str], PlaceHold] = {}
@@ -287,22 +284,22 @@ class Dispatcher(Loop):
                 holds[reached[0].scope, reached[0].name] = PlaceHold(*reached)
             return reached is None
 
-        # A cancelled one takes no worker: it is only put in order.
-        parked = queries.list_resumable(connection, max(free, 1), now=now)
+        # A cancelled attempt takes no worker: its work is only saved.
+        parked = queries.list_resumable(connection, max(free, 1), now=now, runners=self._settings.runners)
         resumed = [
             attempt
             for attempt, task in parked
             if (free > 0 or task.state is TaskState.CANCELLING) and is_affordable(task)
         ]
         free -= len(resumed)
-        found = queries.list_ready_tasks(connection, free, now=now) if free > 0 else []
+        found = queries.list_ready_tasks(connection, free, now=now, runners=self._settings.runners) if free > 0 else []
         ready = [task for task in found if is_affordable(task)]
-        if not self._parts.shutdown.since and not self._parts.shutdown.is_closing:  # these wait for no worker
+        if not self._parts.shutdown.since and not self._parts.shutdown.is_closing:  # these need no worker
             known = {task.key for task in ready}
             ready += [task for task in queries.list_ready_branches(connection) if task.key not in known]
         return resumed, ready, list(holds.values())
 
-    # --- writing it down --------------------------------------------------------------------------------------------
+    # --- recording --------------------------------------------------------------------------------------------------
 
     def _record(self, tx: Transaction, attempt: AttemptRow, work: Work, move: Move) -> None:
         task, agent = work.task, work.agent
@@ -338,11 +335,11 @@ def _is_end(move: Move) -> bool:
 
 
 def _is_saving(move: Move) -> bool:
-    """Tell whether something ends or saves what is there, and starts nobody."""
+    """Whether a move stops or saves something, and starts no agent."""
     return not isinstance(move, StartRun) or move.start.kind in ("snapshot", "backup", "save")
 
 
 def _fail_without_runner(task: TaskRow) -> a.Fail:
-    """Say that nobody here takes a task's prompt."""
+    """Fail an attempt because the hive has none of its task's runners."""
     names = ", ".join(f"'{name}'" for name in task.runners)
     return a.Fail(f"there is no runner {names}; name one of those that hive runner ls shows")

@@ -1,10 +1,10 @@
-"""The executor: makes the world agree with the open runs, and the open runs with the world.
+"""The executor: starts and stops open runs, and records what became of them.
 
 Rules:
-1. An intended run that nobody claimed is asked for; asking again is harmless, so a crash between is too.
-2. A run is RUNNING when its claim is there, EXITED when its ending is there, LOST when its wrapper is dead without
-   one and nothing of it is alive any more.
-3. A run whose end was asked for is stopped; one that never started is claimed for nobody.
+1. An unclaimed intended run is requested; a second request has no effect, so a crash in between is harmless.
+2. A run is RUNNING when its claim is there, EXITED when its exit record is there, and LOST when its wrapper died
+   without one and none of its processes is alive.
+3. A run whose stop was requested is stopped; one that never started is claimed without a wrapper.
 """
 
 import json
@@ -24,7 +24,7 @@ from hivekeeper.specs.names import resolve_places
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
-# How long an asked-for run may stay unclaimed, and how long a wrapper may be silent after it was told to end.
+# How long a requested run may stay unclaimed, and how long a wrapper may take to stop its processes.
 ASK_AGAIN_S, HARD_AFTER_S = 5.0, 30.0
 
 
@@ -40,10 +40,10 @@ class Executor(Loop):
         super().__init__(parts)
         self.interval_s = self._settings.poll_s
         self._asked: dict[str, float] = {}
-        self._orders: dict[str, r.Order] = {}  # what is intended never changes
+        self._orders: dict[str, r.Order] = {}  # intents never change
 
     def run_once(self) -> Counts:
-        """Look at every open run, record what changed, then start and stop."""
+        """Inspect every open run, record what changed, then start and stop runs."""
         with self._ledger.read() as connection:
             rows = queries.list_open_runs(connection)
         verdicts = [(row, self._decide(row)) for row in rows]
@@ -70,14 +70,16 @@ class Executor(Loop):
         return r.decide_run(row.state, look, intended_here=intended_here, kill=kill, order=order.digest)
 
     def _read_order(self, row: RunRow) -> r.Order:
-        """Read what the ledger wants run, with the paths of this machine."""
+        """Return the order of a run, with this machine's paths."""
         if row.id in self._orders:
             return self._orders[row.id]
         mounts = None if row.mounts is None else json.loads(row.mounts)
         named = r.RunSpec(tuple(json.loads(row.argv)), row.directory, json.loads(row.environment), {}, mounts)
         spec = resolve_places(self._places, named)
         limits = json.loads(row.limits)
-        order = r.Order(row.id, row.kind, spec.argv, spec.directory, spec.environment, limits, spec.mounts)
+        # By names and the hive's place: another interpreter or release runs the same order, a moved hive does not.
+        identity = r.digest_order(row.argv, f"{self._places.root}\0{row.directory}", row.environment)
+        order = r.Order(row.id, row.kind, spec.argv, spec.directory, spec.environment, limits, spec.mounts, identity)
         return self._orders.setdefault(row.id, order)
 
     def _act(self, row: RunRow, verdict: r.Verdict) -> int:
@@ -109,7 +111,7 @@ class Executor(Loop):
         return 1
 
     def _isolate(self, order: r.Order, mounts: dict[str, list[str]]) -> tuple[str, ...]:
-        """Put a worker's command in its sandbox; the ledger has what is run, the isolation is this machine's."""
+        """Wrap a worker's command in its sandbox: the ledger has the command, this machine the isolation."""
         allowed = Mounts(tuple(mounts["write"]), tuple(mounts["read"]), tuple(mounts["hide"]))
         largest = None if (disk := order.limits.get("disk_bytes")) is None else int(disk)
         ours, theirs = order.argv[: order.outside], order.argv[order.outside :]
@@ -120,7 +122,7 @@ class Executor(Loop):
             case r.NoteStarted(claim):
                 commands.note_started(tx, row, claim)
             case r.NoteEnded(claim, ending):
-                # What a snapshot says is what it could not keep.
+                # A snapshot prints what it could not save.
                 silent = ending.status == 0 and row.kind != "snapshot"
                 last_words = "" if silent else _last_line(self._runs.read_output(row.id))
                 commands.note_ended(tx, row, claim, ending, last_words=last_words)
@@ -134,7 +136,7 @@ _MOVED = "the hive was moved while it ran"
 
 
 def _look_from_afar(look: r.Look, order: str) -> r.Look:
-    """Take a run that began before the hive was moved for lost: it works on files that are not the hive's now."""
+    """Treat a run as lost if it started before the hive was moved: its files are not the hive's any more."""
     match look:
         case r.Alive(claim) if claim.order not in ("", order):
             return r.Gone(claim, (claim.pid,), _MOVED)
@@ -144,7 +146,7 @@ def _look_from_afar(look: r.Look, order: str) -> r.Look:
             return look
 
 
-# Where git says no more than that it failed, or advises; what is wrong stands before it.
+# Lines in which git only says that it failed, or gives advice; the reason is on a line before.
 _EMPTY_WORDS = re.compile(
     r"$|To |and the repository exists|Please make sure you have|fatal: Could not read from remote|error: failed to push"
     r"|! \[remote rejected\].*failed to update ref"

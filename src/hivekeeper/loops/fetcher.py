@@ -1,7 +1,7 @@
-"""The fetcher: brings the mirror of a repository up to the person's branch, whenever a plan names it.
+"""The fetcher: updates the mirror of a repository from the user's branch, whenever a plan names it.
 
-A fetch that was lost is repeated. One that could not read the repository (it may be away, or the network) is tried
-again later and later, for as long as it takes, and says so; one that read it and cannot use it fails after a few tries.
+A lost fetch is repeated. One that could not read the repository (it or the network may be down) is retried with
+backoff, without limit, and reported. One that read the repository and cannot use it fails after a few tries.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import assert_never
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import merges as commands
-from hivekeeper.commands.remake import make_again
+from hivekeeper.commands.remake import requeue_replaced
 from hivekeeper.commands.trust import check_configuration
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
@@ -36,7 +36,7 @@ FETCH_WALL_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """What a fetch has brought into the mirror."""
+    """What a fetch found."""
 
     integration: str
     source: str
@@ -45,22 +45,23 @@ class _Fetched:
 
 
 class Fetcher(Loop):
-    """Keeps mirrors."""
+    """Fetches repositories."""
 
     name = "fetcher"
     order = 30
     wakes = Wakes((e.RepoWanted, e.RepoFetchDelayed), ends_of=FETCH.kinds)
 
     def run_once(self) -> Counts:
-        """Intend a fetch for every wanted repository, and take note of those that ended."""
+        """Start a fetch of every requested repository, and record those that ended."""
         with self._ledger.read() as connection:
             wanted = [repo for repo in queries.list_repos(connection) if repo.state is RepoState.FETCHING]
             busy = {run.repo for run in queries.list_open_runs(connection) if run.kind in FETCH.kinds}
-            pairs = [(repo, queries.list_runs_of(connection, fetch_owner(repo))) for repo in wanted]
-        steps = [(repo, *self._decide(repo, runs)) for repo, runs in pairs if repo.name not in busy]
-        todo = [step for step in steps if not isinstance(step[1], Wait) and not _is_noted(*step[:2])]
-        waits = any(isinstance(action, Later) for _, action, _ in steps)
-        self.interval_s = WAITING_INTERVAL_S if waits else INTERVAL_S
+            waiting = {repo.name for repo in wanted if self._is_waiting(repo)}
+            due = [repo for repo in wanted if repo.name not in busy | waiting]
+            pairs = [(repo, queries.list_runs_of(connection, fetch_owner(repo))) for repo in due]
+        steps = [(repo, *self._decide(repo, runs)) for repo, runs in pairs]
+        todo = [step for step in steps if not isinstance(step[1], Wait)]
+        self.interval_s = WAITING_INTERVAL_S if waiting else INTERVAL_S
         if todo:
             with self._ledger.write(self._authority) as tx:
                 for repo, action, fetched in todo:
@@ -68,13 +69,13 @@ class Fetcher(Loop):
         return {"moved": len(todo)} if todo else {}
 
     def _decide(self, repo: RepoRow, runs: Sequence[RunRow]) -> tuple[Action, _Fetched | None]:
-        """Decide what comes next; git is asked what a fetch has brought before anything is written."""
+        """Decide what comes next; git is read before the transaction starts."""
         facts, fetched = Facts(self._boot_id), None
         action = decide(FETCH, runs, facts)
         if isinstance(action, Done) and (fetched := self._look(repo)) is None:
-            action = decide(FETCH, runs, replace(facts, rejected=frozenset({action.run.id})))
-        if isinstance(action, Later) and _is_noted(repo, action) and not self._is_waiting(repo):
-            action = action.start
+            action = decide(FETCH, runs, replace(facts, rejected=frozenset(run.id for run in runs if run.succeeded)))
+        if isinstance(action, Later) and repo.fetch_failed_run == action.run.id:
+            action = action.start  # the wait was recorded, and is over
         return action, fetched
 
     def _is_waiting(self, repo: RepoRow) -> bool:
@@ -94,16 +95,16 @@ class Fetcher(Loop):
             case Start() as start:
                 mirror, public = self._places.mirror(repo.name), self._places.public(repo.name)
                 argv = orders.fetch_repository(mirror, public, repo.path, repo.branch, repo.publish)
-                # With its time: no fetch of before an older ledger was put back is taken for this one.
+                # With its time: after a restore of the ledger, no earlier fetch is taken for this one.
                 environment = {**orders.CLEAN_ENVIRONMENT, "HIVE_WANTED_AT": tx.now}
                 spec = RunSpec(argv, str(self._places.root), environment, hive_limits(FETCH_WALL_S))
                 self._intend(tx, fetch_owner(repo), start, spec)
-            case Later(_, run, wait_s, failures):
+            case Later(_, run, wait_s):
                 retry_at = to_text(to_seconds(tx.now) + wait_s)
-                commands.delay_fetch(tx, repo, describe_ending(run), failures, retry_at=retry_at)
+                commands.delay_fetch(tx, repo, run.id, describe_ending(run), retry_at=retry_at)
             case Done():
                 assert fetched is not None
-                make_again(tx, str(self._places.mirror(repo.name)), repo, fetched.replaced)
+                requeue_replaced(tx, str(self._places.mirror(repo.name)), repo, fetched.replaced)
                 commands.note_fetched(tx, repo, integration=fetched.integration, source=fetched.source)
                 check_configuration(tx, repo, fetched.configuration)
             case Failed(run):
@@ -112,8 +113,3 @@ class Fetcher(Loop):
                 pass
             case _:
                 assert_never(action)
-
-
-def _is_noted(repo: RepoRow, action: Action) -> bool:
-    """Tell whether a wait was noted: it lasts from then on, whatever the clock of the run said."""
-    return isinstance(action, Later) and repo.fetch_problem is not None and repo.fetch_failures == action.failures

@@ -1,22 +1,22 @@
-"""The heart: says that the keeper is alive, as a row and never as an event."""
+"""The heart: shows that the keeper is alive, in a row and not in an event."""
 
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.store import queries
 
 
 class Heart(Loop):
-    """Beats."""
+    """Updates the heartbeat."""
 
     name = "heart"
     order = 10
-    wakes = Wakes()  # time alone moves it
+    wakes = Wakes()  # only its interval
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.interval_s = self._settings.heartbeat_s
 
     def run_once(self) -> Counts:
-        """Beat when the last beat of this epoch is old enough, by the clock that stops while the machine sleeps."""
+        """Update the heartbeat when it is old enough, by the clock that stops while the machine sleeps."""
         now = self._clock.monotonic()
         with self._ledger.read() as connection:
             last = queries.find_heartbeat(connection)

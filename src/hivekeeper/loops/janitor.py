@@ -1,11 +1,11 @@
-"""The janitor: ends what is over.
+"""The janitor: completes, removes and archives finished work.
 
 Rules:
-1. A convoy is COMPLETE when all its tasks are, at the true end of the last one; FAILED when nothing more can start.
-2. A batch is closed when nothing of it is open and no task can join it.
-3. A settled attempt's sandbox is removed once what was in it is proven kept, and not before.
-4. A complete convoy is archived after a while; its ids stay known for ever.
-5. Every ten thousand events the state is put by, so that any moment of the past is quick to see.
+1. A convoy is COMPLETE when all its tasks are, at the end of the last one; FAILED when nothing more can start.
+2. A swarm is closed when none of its attempts is open and no task can join it.
+3. An ended attempt's sandbox is removed once its content is saved, and not before.
+4. A complete convoy is archived after a while; its ids are never reused.
+5. Every ten thousand events a checkpoint is saved, so that any moment of the past can be rebuilt quickly.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ SANDBOXES_A_PASS = 64
 
 
 class Janitor(Loop):
-    """Ends, closes, removes, archives, puts by."""
+    """Completes, removes and archives finished work."""
 
     name = "janitor"
     order = 100
@@ -57,7 +57,7 @@ class Janitor(Loop):
         self._archive_after_s = self._settings.archive_after_s if self._settings.convoys else 0.0
 
     def run_once(self) -> Counts:
-        """End whatever is over."""
+        """Complete, remove and archive finished work."""
         with self._ledger.read() as connection:
             convoys = queries.list_convoys(connection)
             ended = [(convoy, outcome, at) for convoy, outcome, at in _list_ended(connection, convoys)]
@@ -81,7 +81,7 @@ class Janitor(Loop):
         if any(counts.values()):
             with self._ledger.write(self._authority) as tx:
                 for convoy, outcome, at in ended:
-                    if _tell_outcome(tx.connection, convoy) is outcome:  # a person may have added a task since
+                    if _decide_outcome(tx.connection, convoy) is outcome:  # a person may have added a task since
                         commands.end_convoy(tx, convoy.name, outcome, at=at or tx.now)
                         self._archive_at_once(tx, convoy.name)
                 for swarm in swarms:
@@ -96,7 +96,7 @@ class Janitor(Loop):
         return counts if any(counts.values()) else {}
 
     def _archive_at_once(self, tx: Transaction, name: str) -> None:
-        """Archive a convoy that is complete as it ends, where none stays in sight: a keeper may end with it."""
+        """Archive a complete convoy at once if the settings say so: the keeper may stop when it is complete."""
         convoy = queries.find_convoy(tx.connection, name)
         if self._archive_after_s <= 0 and convoy is not None and convoy.state is ConvoyState.COMPLETE:
             commands.archive_convoy(tx, convoy)
@@ -107,8 +107,8 @@ class Janitor(Loop):
         return self._has_passed(convoy.ended_at, self._archive_after_s)
 
     def _find_removal(self, runs: Sequence[RunRow]) -> Start | Done | None:
-        """Find what to do about a sandbox: remove it, again after a while if that failed, or note that it is gone."""
-        if not _is_kept(runs):
+        """Decide what to do about a sandbox: remove it, retry later if that failed, or record that it is gone."""
+        if not _is_saved(runs):
             return None
         match decide(removal_sequence(self._settings.reclaim_after_s), runs, Facts(self._boot_id)):
             case Start() | Done() as action:
@@ -133,20 +133,20 @@ def _list_ended(connection: Connection, convoys: Sequence[ConvoyRow]) -> list[tu
     ended: list[tuple[ConvoyRow, Outcome, str | None]] = []
     for convoy in convoys:
         if convoy.state is ConvoyState.ACTIVE and not queries.has_task_under_way(connection, convoy.name):
-            outcome = _tell_outcome(connection, convoy)
-            to_try = outcome is Outcome.COMPLETE and convoy.accept is not None  # the acceptor has the last word
+            outcome = _decide_outcome(connection, convoy)
+            to_try = outcome is Outcome.COMPLETE and convoy.accept is not None  # the acceptor decides
             if outcome is not Outcome.ACTIVE and not to_try:
                 ended.append((convoy, outcome, queries.find_last_end(connection, convoy.name)))
     return ended
 
 
-def _tell_outcome(connection: Connection, convoy: ConvoyRow) -> Outcome:
+def _decide_outcome(connection: Connection, convoy: ConvoyRow) -> Outcome:
     counts = queries.count_tasks_by_state(connection, convoy.name)
     return decide_outcome(counts, queries.count_startable(connection, convoy.name))
 
 
-def _is_kept(runs: Sequence[RunRow]) -> bool:
-    """Tell whether everything a worker made is in the mirror, or no worker ever was there."""
+def _is_saved(runs: Sequence[RunRow]) -> bool:
+    """Whether all work of an attempt is in the mirror, or its agent never started."""
     if any(run.is_open for run in runs):
         return False
     agents = [run for run in runs if run.kind == "agent"]

@@ -1,15 +1,15 @@
-"""The merger: takes what workers made to the integration branch, each commit verified exactly as it lands.
+"""The merger: lands workers' changes on the integration branch, each commit verified exactly as it lands.
 
 Rules:
-1. Candidates are made without a check-out, each on the one before it (git/candidate.py); which, and what is verified,
-   landed or refused, is for the policy to say (domain/train.py). This loop gathers one snapshot a repository and does
-   what the policy answers.
-2. The gate is the repository's and the task's as the ledger has them, never the branch's; it runs on exactly the
-   candidate's tree, in one of the hive's own check-outs. A change to a file that says what passes waits for a person.
-3. Only a candidate that passed lands, by compare-and-swap from what it was made on. A landing is believed when the
-   branch holds the candidate, and not before; then the task is COMPLETE.
-4. What is refused goes back to the task with everything its next worker must know.
-5. One repository's trouble is not another's.
+1. Candidates are built without a checkout, each on the one before it (git/candidate.py). The policy (domain/train.py)
+   decides what to build, verify, land and reject. This loop takes one snapshot per repository and carries out the
+   policy's answers.
+2. The gate is the repository's and the task's as recorded in the ledger, never the branch's own; it runs on exactly
+   the candidate's tree, in one of the hive's checkouts. A change to a file that decides what passes waits for approval.
+3. Only a candidate that passed lands, by compare-and-swap from its base. Once the branch holds the candidate, and not
+   before, the task is COMPLETE.
+4. A rejected change goes back to its task, with everything that its next worker must know.
+5. One repository's errors do not affect another's queue.
 """
 
 import os
@@ -38,7 +38,7 @@ from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.merging import entries as queue_entries
-from hivekeeper.merging.checks import Act, Checks, end_unwanted
+from hivekeeper.merging.checks import Act, Checks, stop_unwanted
 from hivekeeper.merging.entries import Entry
 from hivekeeper.merging.resolving import ConflictResolver
 from hivekeeper.merging.source import list_changed_configuration, read_configuration
@@ -53,7 +53,7 @@ MAX_BUILDS = 100
 
 @dataclass(slots=True)
 class Queue:
-    """One repository's queue in this pass: its entries by their keys, and what is to be written down."""
+    """One repository's queue in this pass: its entries by their keys, and what to record."""
 
     repo: RepoRow
     entries: dict[str, Entry]
@@ -85,7 +85,7 @@ _WOKEN_BY = (
 
 
 class Merger(Loop):
-    """Builds, verifies and lands."""
+    """Builds, verifies and lands candidates."""
 
     name = "merger"
     order = 70
@@ -99,15 +99,15 @@ class Merger(Loop):
         super().__init__(parts)
         settings = self._settings
         resolver = settings.runners.get(settings.resolver or "")
-        self._settler = ConflictResolver(self._places, self._boot_id, resolver, settings.day, self._clock)
+        self._conflict_resolver = ConflictResolver(self._places, self._boot_id, resolver, settings.day, self._clock)
         self._parallel = settings.parallel or os.cpu_count() or 1
-        # What is on a branch and nobody took note of, and what cannot be merged onto a commit: facts about objects that
-        # never change, so they may be forgotten.
+        # Landings that were not recorded, and commits that a change cannot be merged onto. Caches: git objects never
+        # change.
         self._landed: set[str | None] = set()
         self._unmerged: dict[tuple[str, str], c.Unmergeable] = {}
 
     def run_once(self) -> Counts:
-        """Take every repository's queue as far as it goes now."""
+        """Advance every repository's queue as far as possible."""
         acts: list[Act] = []
         problems: list[HiveError] = []
         with self._ledger.read() as connection:
@@ -123,7 +123,7 @@ class Merger(Loop):
                     acts += queue.acts
                 except HiveError as error:
                     problems.append(error)
-            acts += _end_orphans(at_work, by_repo)
+            acts += _stop_orphans(at_work, by_repo)
         if acts:
             with self._ledger.write(self._authority) as tx:
                 for act in acts:
@@ -143,10 +143,10 @@ class Merger(Loop):
         return Queue(repo, {entry.row.key: entry for entry in entries}, mirror, head, checks)
 
     def _plan(self, queue: Queue, slots: int) -> int:
-        """Decide everything for one repository; tell how many verifications may still begin."""
+        """Decide everything for one repository; return how many more verifications may start."""
         for entry in list(queue.entries.values()):
             if entry.row.state is MergeState.LANDING:
-                self._go_on_landing(queue, entry)
+                self._continue_landing(queue, entry)
             elif entry.task.state is TaskState.CANCELLING:
                 queue.acts.append(_cancel(entry))
                 del queue.entries[entry.row.key]
@@ -154,19 +154,19 @@ class Merger(Loop):
             return slots
         actions, main, free = self._decide(queue, slots)
         for action in actions:
-            free -= self._do(queue, action, main)
-        queue.acts += queue.checks.go_on()
+            free -= self._apply(queue, action, main)
+        queue.acts += queue.checks.continue_tries()
         if queue.repo.stopped and not any(isinstance(action, t.Stop) for action in actions):
             queue.acts.append(lambda tx: commands.recover_queue(tx, queue.repo))
         return free
 
     def _decide(self, queue: Queue, slots: int) -> tuple[list[t.Action], g.Found, int]:
-        """Ask the policy, and make candidates as long as it wants one; tell how many check-outs are left for others."""
+        """Ask the policy, and build candidates as long as it wants one; return how many checkouts are left."""
         for _ in range(MAX_BUILDS):
-            queue.checks.wanted.clear()
-            main = queue.checks.look_at_main(queue.head)
+            queue.checks.clear()
+            main = queue.checks.check_main(queue.head)
             cars = [self._look(queue, entry) for entry in queue.entries.values() if not entry.row.held]
-            free = slots - queue.checks.count_between()
+            free = slots - queue.checks.count_pending()
             actions = t.plan_strict(t.Snapshot(queue.head, main.verdict, cars, free))
             build = next((action for action in actions if isinstance(action, t.Build)), None)
             if build is None:
@@ -175,13 +175,13 @@ class Merger(Loop):
         return [], g.Found(t.Verdict.UNTRIED), 0
 
     def _look(self, queue: Queue, entry: Entry) -> t.Car:
-        """See an entry as the policy does."""
+        """Return an entry as a car of the train."""
         row, verdict = entry.row, t.Verdict.UNTRIED
-        is_made = row.state is not MergeState.QUEUED  # what was made before counts no more
+        is_made = row.state is not MergeState.QUEUED  # an earlier candidate does not count
         if is_made and row.candidate and row.tree:
             verdict = t.Verdict.PASSED
             if entry.gate.commands:
-                verdict = queue.checks.look(entry.gate, row.candidate, row.tree, row.failed_run).verdict
+                verdict = queue.checks.check_entry(entry).verdict
         theirs = row.resolved or row.commit_id
         return t.Car(
             row.key,
@@ -196,7 +196,7 @@ class Merger(Loop):
         )
 
     def _build(self, queue: Queue, entry: Entry, onto: str) -> None:
-        """Make a candidate on a commit, or find out why there can be none."""
+        """Build a candidate on a commit, or find out why it is impossible."""
         row, mirror = entry.row, queue.mirror
         change = queue_entries.describe_change(mirror, entry)
         try:
@@ -205,7 +205,7 @@ class Merger(Loop):
             before = next((other for other in queue.entries.values() if other.row.candidate == onto), None)
             if before is None or mirror.find_commit(onto):
                 raise
-            _make_again(queue, before.row)
+            _requeue_missing(queue, before.row)
             return
         if not isinstance(made, c.Candidate):
             self._unmerged[onto, row.resolved or row.commit_id] = made
@@ -229,13 +229,13 @@ class Merger(Loop):
         queue.entries[row.key] = replace(entry, row=made_row)
         queue.acts.append(lambda tx: commands.begin_verifying(tx, made_row))
 
-    def _do(self, queue: Queue, action: t.Action, main: g.Found) -> int:
-        """Do what the policy says; tell how many check-outs that takes."""
+    def _apply(self, queue: Queue, action: t.Action, main: g.Found) -> int:
+        """Carry out an action of the policy; return how many checkouts it takes."""
         entry = queue.entries.get(getattr(action, "key", None) or "")
         match action:
             case t.VerifyMain():
                 gate, tree = g.Gate(queue.repo), queue.mirror.get_tree(queue.head)
-                queue.acts += queue.checks.begin(gate, tree)
+                queue.acts += queue.checks.start_try(gate, tree)
                 return 1
             case t.Stop():
                 _stop(queue, entry, main)
@@ -246,9 +246,9 @@ class Merger(Loop):
         row, mirror = entry.row, queue.mirror
         match action:
             case t.Verify() if mirror.find_commit(str(row.candidate)) is None:
-                _make_again(queue, row)
+                _requeue_missing(queue, row)
             case t.Verify():
-                queue.acts += queue.checks.begin(entry.gate, str(row.tree))
+                queue.acts += queue.checks.start_try(entry.gate, str(row.tree))
                 return 1
             case t.Land():
                 self._land(queue, entry)
@@ -261,7 +261,7 @@ class Merger(Loop):
                 output = self._runs.read_output(failed.id)
                 queue.acts.append(lambda tx: queue_entries.reject_failed(tx, entry, failed, output))
             case t.Resolve():
-                self._settle(queue, entry)
+                self._resolve(queue, entry)
             case t.Build():
                 pass
             case _:
@@ -269,13 +269,13 @@ class Merger(Loop):
         return 0
 
     def _land(self, queue: Queue, entry: Entry) -> None:
-        """Have the branch moved, if what lands is what was tested, by object id, and is still there."""
+        """Land a candidate, if it still exists and is, by object id, the tree that was verified."""
         row, mirror = entry.row, queue.mirror
         if row.round > m.MAX_ROUNDS:
             queue.acts.append(lambda tx: queue_entries.reject_after_max_rounds(tx, entry))
             return
         if mirror.find_commit(str(row.candidate)) is None:
-            _make_again(queue, row)
+            _requeue_missing(queue, row)
             return
         if mirror.get_tree(str(row.candidate)) != row.tree:
             raise UnavailableError(f"The candidate of {row.task} is not the tree that was verified.")
@@ -292,8 +292,8 @@ class Merger(Loop):
         spec = specify_landing(self._places, entry.row, entry.repo)
         self._intend(tx, landing_owner(entry.row), start, spec)
 
-    def _go_on_landing(self, queue: Queue, entry: Entry) -> None:
-        """Believe a landing when its run has ended well, so that it is safe on disk, and the branch holds it."""
+    def _continue_landing(self, queue: Queue, entry: Entry) -> None:
+        """Record a landing when its run succeeded, so that it is safe on disk, and the branch holds it."""
         row, places = entry.row, self._places
         runs = [run for run in entry.runs if run.owner_kind == OwnerKind.ENTRY and run.round == row.round]
         match decide(LAND, runs, Facts(self._boot_id)):
@@ -302,22 +302,20 @@ class Merger(Loop):
             case Done(run) if queue.mirror.is_ancestor(str(row.candidate), queue.head):
                 queue.acts.append(_note_landed(queue, entry, places, run.ended_at or run.intended_at))
             case Done():
-                queue.acts.append(
-                    partial(commands.requeue, entry=row, why="the integration branch was not where it was")
-                )
+                queue.acts.append(partial(commands.requeue, entry=row, why="the integration branch has moved"))
             case Failed(run):
-                why = f"its landing came to nothing: {describe_ending(run)}"
+                why = f"its landing failed: {describe_ending(run)}"
                 queue.acts.append(partial(commands.requeue, entry=row, why=why))
             case _:
                 pass
 
-    def _settle(self, queue: Queue, entry: Entry) -> None:
-        """Have a conflict with what has landed settled, by whoever can; or refuse the change."""
+    def _resolve(self, queue: Queue, entry: Entry) -> None:
+        """Resolve a conflict with what has landed, or reject the change."""
         row, mirror = entry.row, queue.mirror
         made = self._unmerged[queue.head, row.resolved or row.commit_id]
         match made:
             case c.Unresolved():
-                act = self._settler.plan(queue.checks.connection, mirror, entry, made, queue.head)
+                act = self._conflict_resolver.plan(queue.checks.connection, mirror, entry, made, queue.head)
                 queue.acts += [act] if act else []
             case c.Empty() | c.Strays() | c.Unsound():
                 queue.acts.append(partial(queue_entries.reject_unmergeable, entry=entry, made=made))
@@ -329,31 +327,31 @@ def _note_landed(queue: Queue, entry: Entry, places: Places, at: str) -> Act:
     row, mirror = entry.row, queue.mirror
     changed = mirror.list_changed(str(row.base), str(row.candidate))
     holder = None
-    if row.base == row.candidate:  # everything it changes was there before
+    if row.base == row.candidate:  # the branch had all its changes already
         holder = c.find_holder(mirror, str(row.candidate), queue_entries.describe_change(mirror, entry))
 
     is_trusted = row.approved and list_changed_configuration(entry.repo, changed)
     shipped = read_configuration(mirror, entry.repo, str(row.candidate)) if is_trusted else None
     is_hotfix = row.priority >= m.HOTFIX_PRIORITY
-    news = queue_entries.find_news(queue.checks.connection, places, entry, changed) if is_hotfix else []
+    notices = queue_entries.find_hotfix_notices(queue.checks.connection, places, entry, changed) if is_hotfix else []
 
     def note(tx: Transaction) -> None:
         commands.note_landed(tx, row, entry.task, at=at, head=queue.head, holder=holder)
         if shipped is not None:
             pin(tx, entry.repo, shipped, why="a person let it land")
-        queue_entries.tell_hotfix(tx, news)
+        queue_entries.send_hotfix_notices(tx, notices)
 
     return note
 
 
-def _make_again(queue: Queue, row: MergeRow) -> None:
-    """Have a candidate made again that a power cut took."""
+def _requeue_missing(queue: Queue, row: MergeRow) -> None:
+    """Requeue an entry whose candidate was lost in a power cut."""
     queue.entries.pop(row.key, None)
     queue.acts.append(lambda tx: commands.requeue(tx, row, why="the machine restarted before it was safe on disk"))
 
 
 def _stop(queue: Queue, entry: Entry | None, main: g.Found) -> None:
-    """Have the queue stand still, and say why: an entry's gate cannot be run, or the branch itself does not pass."""
+    """Stop the queue and record why: an entry's gate cannot be run, or the branch itself does not pass."""
     repo = queue.repo
     found = queue.checks.get(entry) if entry else main
     ending = describe_ending(found.run) if found.run else "its gate could not be run"
@@ -364,13 +362,13 @@ def _stop(queue: Queue, entry: Entry | None, main: g.Found) -> None:
         queue.acts.append(lambda tx: commands.stop_queue(tx, repo, why=f"{who}: {ending}"))
 
 
-def _end_orphans(at_work: Sequence[RunRow], by_repo: dict[str, list[Entry]]) -> list[Act]:
-    """End verifications of repositories that have nothing in their queue any more."""
-    return [end_unwanted(run) for run in at_work if run.repo not in by_repo]
+def _stop_orphans(at_work: Sequence[RunRow], by_repo: dict[str, list[Entry]]) -> list[Act]:
+    """Stop verifications of repositories whose queue is empty."""
+    return [stop_unwanted(run) for run in at_work if run.repo not in by_repo]
 
 
 def _cancel(entry: Entry) -> Act:
-    """End what runs for a cancelled task's entry; once nothing does, it leaves the queue."""
+    """Stop the runs of a cancelled task's entry; once none is open, withdraw it."""
 
     def cancel(tx: Transaction) -> None:
         still_open = [run for run in entry.runs if run.is_open]

@@ -1,13 +1,12 @@
-"""The meter: reads what agent programs say of themselves, and ends those that have used what they may.
+"""The meter: reads the output of agent programs, records reports, and stops sessions that are over budget.
 
 Rules:
-1. What a program says is read as it comes, in bounded memory, and forgotten but for a report. A new keeper reads it
-   again from the beginning.
-2. Once a run has ended and all of it was read, its report is recorded, once; nobody judges it before.
-3. What is used counts while it is being used: at a cap the run is ended and what the cap belongs to is held up.
-4. A program that waits long for a usage limit is ended too: its worker is of use to others meanwhile. One that has
-   asked its model and says nothing waits for the model: that is told after a minute, and in the end taken for a limit.
-5. Whoever has been told something is ended between two turns, to go on with what it was told.
+1. Output is read as it comes, in bounded memory; only the report is stored. A new keeper reads it from the start.
+2. Once a run has ended and its output was read to the end, its report is recorded, once; only then is it judged.
+3. Usage counts while a session runs: over its budget it is stopped, and the budget's scope is put on hold.
+4. A program that waits long for a usage limit is stopped, to free its worker. One that prints nothing after a request
+   waits for its model: that is shown after a minute, and in the end treated as a limit.
+5. A session with a message waiting is stopped between two turns, and resumes with the message.
 """
 
 import math
@@ -36,18 +35,18 @@ from hivekeeper.store.ledger import Transaction
 CHUNK = 1 << 20
 SHOW_WAIT_AFTER_S = 60.0
 METERED = ("agent", "resolve")
-INTERVAL_S, BUSY_INTERVAL_S = 5.0, 1.0  # the second while a program spends: what it uses in between passes its budget
+INTERVAL_S, BUSY_INTERVAL_S = 5.0, 1.0  # the second while a program runs, to notice soon that it is over budget
 PATIENCE_S = 60.0  # how long a program may wait for a limit
-MAX_TURN_WAIT_S = 60.0  # how long a message waits for a turn's end
-MAX_BYTES = 32 << 20  # of one run in one pass
+MAX_TURN_WAIT_S = 60.0  # how long a message waits for the end of a turn
+MAX_BYTES = 32 << 20  # read of one run in one pass
 Act = Callable[[Transaction], object]
 
 
 @dataclass(slots=True)
 class Track:
-    """One run as far as it was read; `limited_at` is since when it has waited for a limit, `turns` when it was told.
+    """A run as far as it was read; `limited_at` is since when it has waited for a limit.
 
-    `said_at` is when it last said something.
+    `turns` is its number of turns when a message came, and `said_at` when it last printed something.
     """
 
     reader: Reader
@@ -59,7 +58,7 @@ class Track:
 
 
 class Meter(Loop):
-    """Reads and counts."""
+    """Reads output and enforces budgets."""
 
     name = "meter"
     order = 60
@@ -72,11 +71,11 @@ class Meter(Loop):
         self._tracks: dict[str, Track] = {}
 
     def run_once(self) -> Counts:
-        """Read on, record the reports of what has ended, end what must not go on."""
+        """Read new output, record reports of ended runs, stop runs that must not continue."""
         with self._ledger.read() as connection:
             rows = queries.list_unread_runs(connection)
             self._tracks = {row.id: self._tracks.get(row.id) or self._track(row) for row in rows}
-            whole = {row.id: self._read(row) for row in rows}  # the rows are older than what is read
+            whole = {row.id: self._read(row) for row in rows}  # the rows were read before the output
             ended = [row for row in rows if not row.is_open and whole[row.id]]
             acts = [act for row in ended for act in self._report(connection, row)]
             running = [row for row in rows if row.state is RunState.RUNNING and row.kill_requested_at is None]
@@ -96,10 +95,10 @@ class Meter(Loop):
 
     def _get_runner(self, row: RunRow) -> Runner:
         known = self._settings.runners.get(str(row.runner))
-        return known or Runner(str(row.runner), "")  # one that hive.toml has no more is read like any command
+        return known or Runner(str(row.runner), "")  # one that was removed from hive.toml is read like a command
 
     def _read(self, row: RunRow) -> bool:
-        """Read what a run has said since; tell whether that is all there is."""
+        """Read new output of a run; return whether all of it was read."""
         track = self._tracks[row.id]
         file = self._runs.open_output(row.id)
         if file is None:
@@ -127,7 +126,7 @@ class Meter(Loop):
         ended_by = row.ended_by if row.state is RunState.EXITED else None
         if ended_by == "killed" and row.kill_cause == LIMIT:
             ended_by = LIMIT
-        # Who goes on may find that all was done before it was cut off: the tree decides.
+        # A later session may find that everything is done already: the tree decides.
         must_act = row.kind == "agent" and row.number == 1
         report = track.reader.report(row.exit_status, ended_by, must_act=must_act)
         session = row.session if runner.chooses_session else report.session
@@ -136,7 +135,7 @@ class Meter(Loop):
         return (lambda tx: _note_report(tx, row, told),)
 
     def _count(self, connection: Connection, row: RunRow, session: str | None) -> Usage:
-        """Count what a run itself has used, so far or in all."""
+        """Return what a run itself has used so far."""
         reader = self._tracks[row.id].reader
         used = reader.count()
         if reader.tells_totals and session:
@@ -167,17 +166,17 @@ class Meter(Loop):
         if limit is not None and track.limited_at is not None:
             waited_s, patience_s = now - track.limited_at, PATIENCE_S
             if waited_s > patience_s or (limit.retry_s or 0.0) > patience_s:
-                return (lambda tx: commands.request_kill(tx, row, f"it waits for a limit: {limit.words}", LIMIT),)
+                return (lambda tx: commands.request_kill(tx, row, f"it waits for a usage limit: {limit.words}", LIMIT),)
         if track.reader.hopeless and limit is not None:
-            return (lambda tx: commands.request_kill(tx, row, f"it cannot go on: {limit.words}", LIMIT),)
+            return (lambda tx: commands.request_kill(tx, row, f"it cannot continue: {limit.words}", LIMIT),)
         if row.kind == "agent" and (acts := self._check_silence(row, track)):
             return acts
         if self._has_message(connection, row, track):
-            return (lambda tx: commands.request_kill(tx, row, "a message has come for it", MESSAGE),)
+            return (lambda tx: commands.request_kill(tx, row, "a message came for it", MESSAGE),)
         return ()
 
     def _check_silence(self, row: RunRow, track: Track) -> Sequence[Act]:
-        """Tell of a program that has long waited for its model, and end it when that must be a limit."""
+        """Record that a program waits long for its model; stop it when that must be a limit."""
         silent_s = self._clock.monotonic() - track.said_at if track.said_at is not None else 0.0
         waits = track.reader.awaits_model and silent_s > SHOW_WAIT_AFTER_S
         if waits and self._settings.no_answer_s is not None and silent_s > self._settings.no_answer_s:
@@ -189,7 +188,7 @@ class Meter(Loop):
         return (lambda tx: commands.note_waiting(tx, row, since),)
 
     def _has_message(self, connection: Connection, row: RunRow, track: Track) -> bool:
-        """Tell whether a message has come for a session that has just ended a turn, or has not for long."""
+        """Whether a message has come for a session that has ended a turn since, or did not for long."""
         if row.kind != "agent":
             return False
         messages = queries.list_mail(connection, str(row.task), row.attempt or 0)
@@ -203,7 +202,7 @@ class Meter(Loop):
 
 
 def _note_report(tx: Transaction, row: RunRow, report: Report) -> None:
-    """Record a report, and with it what its outcome holds or lets go on: no start can come between."""
+    """Record a report together with the holds that follow from it, so that nothing can start in between."""
     retry_at = commands.note_report(tx, row, report)
     if report.outcome is Outcome.DONE:
         _lift_obsolete_holds(tx, row)
@@ -221,7 +220,7 @@ def _note_report(tx: Transaction, row: RunRow, report: Report) -> None:
 
 
 def _lift_obsolete_holds(tx: Transaction, row: RunRow) -> None:
-    """Take note that a runner works again, if this session began after it was held up."""
+    """Lift the holds of a runner that were placed before this successful session started."""
     for hold in queries.list_holds(tx.connection):
         if (hold.scope, hold.name) == ("runner", row.runner) and row.intended_seq > hold.placed_seq:
             lift_hold(tx, "runner", hold.name, cause=hold.cause, why="it works again")

@@ -1,12 +1,12 @@
-"""The publisher: brings what landed into the person's repository, in the way the plan says.
+"""The publisher: publishes what landed in the user's repository, in the way the plan says.
 
-A task is COMPLETE when it has landed; publishing is a step apart that may be refused, wait and be tried again without
-holding anything up: forward to a branch of the hive's own (`hive/BRANCH`), to the branch itself, or to that branch in
-a clean check-out. Nothing is forced, and what is published already is published once more without harm. Where somebody
-else has moved that branch it is fetched again, so that what landed is made again on top of it.
+A task is COMPLETE when it has landed; publishing is separate, and may fail and be retried without blocking anything. It
+fast-forwards the hive's own branch (`hive/BRANCH`), the branch itself, or the branch in a clean checkout. Nothing is
+forced, and publishing twice is harmless. If the branch has moved, it is fetched again, so that what landed lands again
+on top of it.
 
-A refusal is tried again later and later. Where the person can end its cause with one command, as with a check-out that
-is not clean, that is looked for every two seconds, and it is tried again as soon as the cause is gone.
+A failed publish is retried with backoff. If the user can fix the cause with one command, as with a checkout that is not
+clean, that is checked every two seconds, and the publish is retried as soon as the cause is gone.
 """
 
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ from hivekeeper.specs.sandboxed import hive_limits
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
-INTERVAL_S, LOOK_EVERY_S = 10.0, 2.0  # how often to look whether the cause of a refusal is gone
+INTERVAL_S, LOOK_EVERY_S = 10.0, 2.0  # the second: how often to check whether the cause of a failure is gone
 PUSH_WALL_S = 600.0
 
 
 class Publisher(Loop):
-    """Publishes."""
+    """Publishes what landed."""
 
     name = "publisher"
     order = 80
@@ -51,7 +51,7 @@ class Publisher(Loop):
         self._looked_s = -LOOK_EVERY_S
 
     def run_once(self) -> Counts:
-        """Begin what is due, and take note of what ended."""
+        """Start what is due, and record what ended."""
         with self._ledger.read() as connection:
             repos = [repo for repo in queries.list_repos(connection) if repo.publishing or repo.awaits_publishing]
             pairs = [(repo, queries.list_runs_of(connection, publish_owner(repo))) for repo in repos]
@@ -76,7 +76,7 @@ class Publisher(Loop):
         return repo.publish_problem is not None and is_waiting(now, repo.publish_failed_at, until)
 
     def _find_cleared(self, waiting: Sequence[tuple[RepoRow, RunRow]]) -> list[RepoRow]:
-        """Find the repositories in which the cause of the last refusal is gone; looked for now and then only."""
+        """Find the repositories in which the cause of the last failure is gone; checked every two seconds at most."""
         now_s = self._clock.monotonic()
         if not waiting or now_s - self._looked_s < LOOK_EVERY_S:
             return []
@@ -97,11 +97,11 @@ class Publisher(Loop):
         if isinstance(action, Done):
             commands.note_published(tx, repo, str(repo.publishing), at=run.ended_at or tx.now)
             return
-        # One that was lost on its way is followed at once: what it began in a check-out is not left like that.
+        # A lost publish is repeated at once: it may have left a checkout half updated.
         retry_at = to_text(to_seconds(tx.now) + (action.wait_s if isinstance(action, Later) else 0.0))
         problem = _describe_refusal(repo, run, str(self._places.mirror(repo.name)))
         commands.note_publish_failed(tx, repo, problem, retry_at=retry_at)
-        # A fetch ends the wait. Every second time the wait is kept to, so that the two do not take turns without rest.
+        # A fetch ends the wait. Every second time there is no fetch, so that the two do not alternate without a pause.
         moved = takewhile(lambda each: _find_refusal(each) is Refusal.MOVED, reversed(runs))
         is_fetched = repo.publish != "branch" and sum(1 for _ in moved) % 2 == 1
         if is_fetched and repo.state is not RepoState.FETCHING:
@@ -113,7 +113,7 @@ def _find_refusal(run: RunRow) -> Refusal | None:
 
 
 def _describe_refusal(repo: RepoRow, run: RunRow, mirror: str) -> str:
-    """Say what the person's repository did not take, why, and what to type; then, or later, it is tried again."""
+    """Describe what could not be published, why, and what to type."""
     refusal = _find_refusal(run)
     why = describe_ending(run) if refusal is None else run.reason or "it gave no reason"
     branch = f"hive/{repo.branch}" if repo.publish == "branch" else repo.branch
@@ -127,9 +127,9 @@ def _advise(repo: RepoRow, why: Refusal | None, mirror: str, branch: str) -> str
     match why:
         case Refusal.GONE:
             return join(("hive", "repo", "set", repo.name, "--path")) + " NEW"
-        case Refusal.MOVED if repo.publish != "branch":  # what landed is made again on top of it
+        case Refusal.MOVED if repo.publish != "branch":  # what landed lands again on top of it
             return "hive queue ls"
-        case Refusal.MOVED:  # what somebody else has put there is kept under another name
+        case Refusal.MOVED:  # save the other commits under another name
             theirs = f"refs/heads/{branch}-before-{commit[:10]}"
             git = ("git", f"--git-dir={mirror}")
             keep = (*git, "fetch", path, f"refs/heads/{branch}"), (*git, "push", path, f"FETCH_HEAD:{theirs}")

@@ -1,4 +1,4 @@
-"""What the merge queue knows of git: entries, the trees that are verified, conflicts, what a repository ships.
+"""What the merge queue reads from git: entries, verified trees, conflicts, and a repository's agent configuration.
 
-Functions and values for the loops that land, fetch and publish. They read; what they find out is written by `commands`.
+Functions and values for the loops that land, fetch and publish. They only read; `commands` record the results.
 """

@@ -1,4 +1,4 @@
-"""What is known of the trees of one repository's queue, in one pass, and the runs that find out more."""
+"""Verifies the trees of one repository's queue: what is known of them in this pass, and which runs to start."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ Act = Callable[[Transaction], object]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A commit whose tree is verified, by which gate, and what is known of it."""
+    """A commit whose tree is verified, its gate, and the result so far."""
 
     gate: g.Gate
     commit: str
@@ -33,7 +33,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The trees somebody wants to know of, by owner; `at_work` are the runs that verify, for whomever."""
+    """The verifications that are wanted in this pass, by owner; `at_work` are the open runs of all verifications.
+
+    `results` are those of entries: the same tree may mean something else to two of them, if one has failed before.
+    """
 
     repo: RepoRow
     connection: Connection
@@ -43,64 +46,79 @@ class Checks:
     wall_s: float
     at_work: Sequence[RunRow]
     wanted: dict[str, Check] = field(default_factory=dict)
+    results: dict[str, g.Found] = field(default_factory=dict)
 
-    def look(self, gate: g.Gate, commit: str, tree: str, excused: str | None = None) -> g.Found:
-        """Tell what is known of a tree, and that somebody wants to know; `excused` is a failure that was counted."""
+    def clear(self) -> None:
+        """Forget what was wanted."""
+        self.wanted.clear()
+        self.results.clear()
+
+    def check(self, gate: g.Gate, commit: str, tree: str, excused: str | None = None) -> g.Found:
+        """Return the result for a tree and mark it as wanted; `excused` is a failure that was counted."""
         owner = tree_owner(gate, tree)
         runs = queries.list_runs_of(self.connection, owner)
         facts = Facts(self.boot_id, excused=frozenset(filter(None, (excused,))))
         found = g.judge(gate, runs, facts)
-        is_between = found.start is not None and found.slot is not None
-        if is_between and not self._is_laid_out(found.slot, tree):  # another tree has its check-out now
+        is_pending = found.start is not None and found.slot is not None
+        if is_pending and not self._has_tree(found.slot, tree):  # its checkout is used for another tree now
             found = g.judge(gate, runs, replace(facts, gone=frozenset({runs[-1].id})))
-        self.wanted[owner.name] = Check(gate, commit, tree, found)
+        known = self.wanted.get(owner.name)
+        if known is None or known.found.start is None:  # whoever wants it to go on is not overruled
+            self.wanted[owner.name] = Check(gate, commit, tree, found)
         return found
 
-    def look_at_main(self, head: str) -> g.Found:
-        """Tell what is known of the integration branch itself; one failure alone may be a flake."""
+    def check_entry(self, entry: Entry) -> g.Found:
+        """Return the result for an entry's candidate; a failure of its own that was counted is left out."""
+        row = entry.row
+        found = self.check(entry.gate, str(row.candidate), str(row.tree), row.failed_run)
+        self.results[row.key] = found
+        return found
+
+    def check_main(self, head: str) -> g.Found:
+        """Return the result for the integration branch itself; a single failure may be a flake."""
         gate = g.Gate(self.repo)
         if not gate.commands:
             return g.Found(Verdict.PASSED)
         tree = self.mirror.get_tree(head)
-        found = self.look(gate, head, tree)
+        found = self.check(gate, head, tree)
         if found.verdict is Verdict.FAILED and found.failures == 1 and found.run is not None:
-            return self.look(gate, head, tree, excused=found.run.id)
+            return self.check(gate, head, tree, excused=found.run.id)
         return found
 
     def get(self, entry: Entry) -> g.Found:
-        """Tell what was found of an entry's candidate."""
-        return self.wanted[tree_owner(entry.gate, str(entry.row.tree)).name].found
+        """Return the result for an entry's candidate."""
+        return self.results[entry.row.key]
 
     def get_run(self, entry: Entry) -> RunRow:
-        """Tell which run decided about an entry's candidate."""
+        """Return the run that decided the result for an entry's candidate."""
         run = self.get(entry).run
         assert run is not None
         return run
 
-    def count_between(self) -> int:
-        """Count the verifications that have their check-out and no run at work just now."""
+    def count_pending(self) -> int:
+        """Count the verifications that occupy a checkout and have no open run at the moment."""
         return sum(check.found.slot is not None and check.found.start is not None for check in self.wanted.values())
 
-    def begin(self, gate: g.Gate, tree: str) -> list[Act]:
-        """Begin another try at a tree, in a check-out that nobody has; once, however many want it."""
+    def start_try(self, gate: g.Gate, tree: str) -> list[Act]:
+        """Start a try at a tree in a free checkout; only one, if several entries want the same tree."""
         name = tree_owner(gate, tree).name
         check = self.wanted[name]
         if check.found.start is None:
             return []
         used = {run.slot for run in self.at_work} | {other.found.slot for other in self.wanted.values()}
         slot = next(number for number in range(1, len(used) + 2) if number not in used)
-        begun = replace(check, found=replace(check.found, slot=slot))
-        self.wanted[name] = replace(begun, found=replace(begun.found, verdict=Verdict.RUNNING, start=None))
-        return [self._intend(begun)]
+        started = replace(check, found=replace(check.found, slot=slot))
+        self.wanted[name] = replace(started, found=replace(started.found, verdict=Verdict.RUNNING, start=None))
+        return [self._intend(started)]
 
-    def go_on(self) -> Iterator[Act]:
-        """Begin the next run of every try that is between two, and end those nobody wants any more."""
+    def continue_tries(self) -> Iterator[Act]:
+        """Start the next run of every try under way, and stop the tries that are no longer wanted."""
         for check in self.wanted.values():
             if check.found.slot is not None and check.found.start is not None:
                 yield self._intend(check)
         for run in self.at_work:
             if run.owner not in self.wanted:
-                yield end_unwanted(run)
+                yield stop_unwanted(run)
 
     def _intend(self, check: Check) -> Act:
         start, slot = check.found.start, check.found.slot
@@ -111,8 +129,8 @@ class Checks:
         owner, named = tree_owner(check.gate, check.tree), name_places(self.places, spec)
         return lambda tx: intend_run(tx, owner, start, named, boot_id=self.boot_id, slot=slot)
 
-    def _is_laid_out(self, slot: int | None, tree: str) -> bool:
-        """Look whether a check-out holds what a try has laid out there: nobody else was given it since."""
+    def _has_tree(self, slot: int | None, tree: str) -> bool:
+        """Whether a checkout still holds the tree that a try checked out there."""
         try:
             said = (self.places.checkout(self.repo.name, int(slot or 0)) / "whole").read_text()
         except OSError:
@@ -123,6 +141,6 @@ class Checks:
         return boot == self.boot_id and self.mirror.find_object(f"{commit}^{{tree}}") == tree
 
 
-def end_unwanted(run: RunRow) -> Act:
-    """End a run that verifies what nobody wants any more."""
+def stop_unwanted(run: RunRow) -> Act:
+    """Stop a verification that is no longer wanted."""
     return lambda tx: request_kill(tx, run, "its candidate is no longer wanted")

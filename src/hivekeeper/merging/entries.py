@@ -1,4 +1,4 @@
-"""What an entry of a merge queue is made of, and what is to be said about it: in its commit, and when it is refused."""
+"""Entries of a merge queue: their rows, their commit messages, and their rejections."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry and everything that belongs to it."""
+    """An entry and everything that belongs to it."""
 
     row: MergeRow
     task: TaskRow
@@ -37,12 +37,12 @@ class Entry:
 
     @property
     def gate(self) -> Gate:
-        """What its candidates must pass."""
+        """The gate that its candidates must pass."""
         return Gate(self.repo, self.task.verify)
 
     @property
     def agent(self) -> str:
-        """Who made it."""
+        """The agent that made it."""
         return self.task.author or f"worker {self.attempt.worker}"
 
 
@@ -59,12 +59,12 @@ def load_entries(connection: Connection) -> Iterator[Entry]:
     for row in rows:
         attempt, task = attempts[row.task, row.attempt]
         if row.repo in relanding and not task.remakes and row.state is not MergeState.LANDING:
-            row = replace(row, held="what landed before it is made again first")  # noqa: PLW2901 - held for this pass
+            row = replace(row, held="replaced changes land again first")  # noqa: PLW2901 - held for this pass
         yield Entry(row, task, attempt, repos[row.repo], runs.get((row.task, row.attempt), []))
 
 
 def describe_change(mirror: Mirror, entry: Entry) -> Change:
-    """Say what an entry's commit is to say."""
+    """Describe an entry's change: its commit, message, author and base."""
     row, task = entry.row, entry.task
     at = f"@{int(to_seconds(row.queued_at))} +0000"
     if remade := task.remakes:
@@ -95,16 +95,16 @@ def describe_change(mirror: Mirror, entry: Entry) -> Change:
 
 
 def reject_failed(tx: Transaction, entry: Entry, run: RunRow, output: str) -> None:
-    """Refuse what failed alone, twice: its next worker is told what was said, and how to see it."""
+    """Reject a change that failed twice; its next worker gets the output, and how to reproduce it."""
     said = output[-m.MAX_OUTPUT :]
     commands_ = " && ".join(entry.gate.commands)
     body = {"output": said, "reproduce": f"git merge origin/{entry.repo.branch} && {commands_}", "run": run.id}
     what = "could not be run," if could_not_run(run) else "failed"
-    _refuse(tx, entry, f"verify {what} twice: {describe_ending(run)}", body, is_conflict=False)
+    _reject(tx, entry, f"verify {what} twice: {describe_ending(run)}", body, is_conflict=False)
 
 
 def describe_unresolved(entry: Entry, mirror: Mirror, unresolved: Unresolved) -> dict[str, Any]:
-    """Say where a change conflicts and what it was; git is asked, so this comes before whatever is written."""
+    """Describe a conflict for the change's next worker. Reads git, so it runs before the transaction."""
     fork = mirror.find_merge_base(entry.row.commit_id, "HEAD") or entry.row.commit_id
     return {
         "hunks": unresolved.hunks,
@@ -114,37 +114,37 @@ def describe_unresolved(entry: Entry, mirror: Mirror, unresolved: Unresolved) ->
 
 
 def reject_conflict(tx: Transaction, entry: Entry, unresolved: Unresolved, body: dict[str, Any], why: str) -> None:
-    """Refuse what conflicts with what has landed: its next worker is told where, and what the change was."""
+    """Reject a change that conflicts with what has landed; its next worker gets the conflict and the change."""
     names = ", ".join(unresolved.paths[:MAX_NAMED]) + (" …" if len(unresolved.paths) > MAX_NAMED else "")
     because = f" ({why})" if why else ""
-    _refuse(tx, entry, f"it conflicts with what landed before it in {names}{because}", body, is_conflict=True)
+    _reject(tx, entry, f"it conflicts with what landed before it in {names}{because}", body, is_conflict=True)
 
 
 def reject_unmergeable(tx: Transaction, entry: Entry, made: Empty | Strays | Unsound) -> None:
-    """Refuse what cannot land on any branch as it is."""
+    """Reject a change that cannot land on any branch."""
     match made:
         case Empty():
-            _refuse(tx, entry, "settling its conflict left nothing of it", {}, is_conflict=True)
+            _reject(tx, entry, "nothing was left of it after its conflict was resolved", {}, is_conflict=True)
         case Strays(paths):
             why = f"merging it would change {paths[0]}, which it did not change itself"
-            _refuse(tx, entry, why, {}, is_conflict=True)
+            _reject(tx, entry, why, {}, is_conflict=True)
         case Unsound(path, words, can_be_mended):
-            # What cannot be checked out is not gone on from.
+            # Work that cannot be checked out cannot be continued.
             where = f"{path}: " if path else ""
             body = {"output": f"{where}{words}", "reproduce": "git fsck --strict"}
-            why = f"a git server that checks what it is sent would refuse it ({where}{words})"
-            _refuse(tx, entry, why, body, is_conflict=not can_be_mended)
+            why = f"a git server that checks pushed objects would refuse it ({where}{words})"
+            _reject(tx, entry, why, body, is_conflict=not can_be_mended)
         case _:
             assert_never(made)
 
 
 def reject_after_max_rounds(tx: Transaction, entry: Entry) -> None:
-    """Refuse what has come to nothing too often."""
+    """Reject a change that did not land in too many rounds."""
     why = f"it has not landed in {entry.row.round} tries: {entry.row.reason}"
-    _refuse(tx, entry, why, {}, is_conflict=False)
+    _reject(tx, entry, why, {}, is_conflict=False)
 
 
-def _refuse(tx: Transaction, entry: Entry, why: str, body: dict[str, Any], *, is_conflict: bool) -> None:
+def _reject(tx: Transaction, entry: Entry, why: str, body: dict[str, Any], *, is_conflict: bool) -> None:
     earlier = [
         str(message.get_payload().get("mode"))
         for number in range(1, entry.attempt.number)
@@ -152,28 +152,28 @@ def _refuse(tx: Transaction, entry: Entry, why: str, body: dict[str, Any], *, is
         if message.type == m.REWORK_REQUEST
     ]
     if by_hand := entry.task.get_details().get("by_hand"):
-        why = f"{why}; to bring it in by hand, in a clone: {by_hand}"
+        why = f"{why}; to apply it by hand, in a clone: {by_hand}"
     mode = m.choose_mode(entry.task, earlier, is_conflict=is_conflict)
     said = {name: as_text(value) for name, value in body.items()}
     commands.reject(tx, entry.row, entry.task, entry.attempt, why=as_text(why), body={"mode": mode, **said})
 
 
 def as_text(said: str) -> str:
-    """Write bytes that are no UTF-8, in names or files, in a way that can be kept."""
+    """Escape bytes that are not UTF-8, so that the text can be stored."""
     return said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-News = list[tuple[TaskRow, AttemptRow, dict[str, Any]]]
+HotfixNotices = list[tuple[TaskRow, AttemptRow, dict[str, Any]]]
 
 
-def find_news(connection: Connection, places: Places, entry: Entry, changed: Sequence[str]) -> News:
-    """Find whom to tell of a hotfix, and who must rebase because of it: whoever has changed a file that it changes.
+def find_hotfix_notices(connection: Connection, places: Places, entry: Entry, changed: Sequence[str]) -> HotfixNotices:
+    """Find the working attempts to notify of a hotfix; those that changed a file of it must rebase.
 
-    Files of workers are read and git is asked, so this comes before whatever is written. Who begins later begins on it.
+    Reads git and workers' files, so it runs before the transaction. Later attempts start from the hotfix.
     """
     files = Mirror(places.mirror(entry.repo.name)).list_files(str(entry.row.base))
     before = {path: files[path].split()[1] if path in files else None for path in changed}
-    news = News()
+    notices = HotfixNotices()
     for attempt, task in queries.list_open_attempts(connection, AttemptState.WORKING):
         if task.repo == entry.repo.name and task.branch is None:
             work = places.sandbox(task.key, attempt.number) / "work"
@@ -184,25 +184,25 @@ def find_news(connection: Connection, places: Places, entry: Entry, changed: Seq
                 "touched": list(map(as_text, touched)),
                 "must_rebase": bool(touched),
             }
-            news.append((task, attempt, body))
-    return news
+            notices.append((task, attempt, body))
+    return notices
 
 
-def tell_hotfix(tx: Transaction, news: News) -> None:
-    """Tell workers of a hotfix."""
-    for task, attempt, body in news:
+def send_hotfix_notices(tx: Transaction, notices: HotfixNotices) -> None:
+    """Notify workers of a hotfix."""
+    for task, attempt, body in notices:
         send_mail(tx, m.PRIORITY_MERGE, m.QUEUE, task, attempt, body)
 
 
-def describe_conflict(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt: str, ours: str) -> str:
-    """Say to whoever settles a conflict what both sides want."""
+def write_conflict_prompt(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt: str, ours: str) -> str:
+    """Write the resolver's prompt for a conflict."""
     fork = mirror.find_merge_base(ours, entry.row.commit_id) or ours
     landed = mirror.list_subjects(fork, ours, paths)
     return "\n\n".join(
         (
-            "# Settle a merge conflict",
-            f"These files hold conflict markers (ours, base, theirs): {', '.join(map(shlex.quote, paths))}.",
-            "Edit exactly these, here, so that what both sides wanted holds, and leave no marker.",
+            "# Resolve a merge conflict",
+            f"These files contain conflict markers (ours, base, theirs): {', '.join(map(shlex.quote, paths))}.",
+            "Edit only these files. Keep the intent of both sides. Remove every conflict marker.",
             f"## Ours: what has landed\n\n{landed}",
             f"## Theirs: what is to land\n\n{entry.task.title}\n\n{prompt or entry.task.command}",
             f"## The change\n\n```\n{mirror.diff(fork, entry.row.commit_id)[:MAX_TEXT]}\n```",

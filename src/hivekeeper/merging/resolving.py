@@ -1,4 +1,4 @@
-"""A conflict that no rule settles: who settles it, what that came to, and what follows when nobody can."""
+"""Resolves conflicts that no rule can: by regenerating files or asking the resolver, or else rejects the change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ ANSWER = Question(
 
 @dataclass(frozen=True, slots=True)
 class ConflictResolver:
-    """Whoever settles conflicts in this boot."""
+    """Plans the resolution of conflicts."""
 
     places: Places
     boot_id: str
@@ -56,14 +56,14 @@ class ConflictResolver:
     def plan(
         self, connection: Connection, mirror: Mirror, entry: Entry, unresolved: Unresolved, head: str
     ) -> Act | None:
-        """Decide what to do about a conflict of an entry with what has landed; None while there is nothing to do."""
+        """Decide what to do about an entry's conflict with what has landed; None if it has to wait."""
         row, runs = entry.row, [run for run in entry.runs if run.kind in RESOLVE.kinds]
         has_resolver = self.resolver is not None
         tier = m.choose_tier(entry.repo, unresolved.paths, are_files=unresolved.are_files, has_resolver=has_resolver)
         if tier is None and not any(run.is_open for run in runs):
-            return _refuse(entry, mirror, unresolved, "")
+            return _reject(entry, mirror, unresolved, "")
         unfit = {run.id: wrong.why for run in runs if (wrong := _check_answer(run))}
-        used = _find_used(mirror, entry, runs)
+        used = _find_outdated(mirror, entry, runs)
         admission: Admitted | Held = Admitted()
         if tier == "ai" and self.resolver is not None:
             need = need_of_resolver(entry.task, self.resolver.name)
@@ -71,7 +71,7 @@ class ConflictResolver:
         action = decide(RESOLVE, runs, Facts(self.boot_id, admission, rejected=frozenset({*unfit, *used})))
         match action:
             case Start("conflict") if isinstance(admission, Held):
-                return None  # nothing is laid out for a resolver that cannot be asked
+                return None  # nothing is checked out for a resolver that cannot be asked
             case Start("conflict" | "resolve") if tier == "ai" and (spent := self._find_exhausted(connection, entry)):
                 return lambda tx: place_hold(tx, spent[0], why=spent[1])
             case Start("conflict") as start:
@@ -85,8 +85,8 @@ class ConflictResolver:
             case Done(run):
                 return self._look(mirror, entry, unresolved, specs.resolved_ref(row, run.number))
             case Failed(run):
-                ending = "" if run.succeeded else f"nobody could settle it: {describe_ending(run)}"
-                return _refuse(entry, mirror, unresolved, unfit.get(run.id, ending))
+                ending = "" if run.succeeded else f"the resolver failed: {describe_ending(run)}"
+                return _reject(entry, mirror, unresolved, unfit.get(run.id, ending))
             case Wait() | Later() | Park() | Stop() | Cancelled():
                 return None
             case _:
@@ -110,7 +110,7 @@ class ConflictResolver:
     ) -> RunSpec:
         row = entry.row
         words = queries.find_prompt(connection, entry.task.key)
-        told = entries.describe_conflict(entry, mirror, row.conflicts, words, str(row.conflict_ours))
+        told = entries.write_conflict_prompt(entry, mirror, row.conflicts, words, str(row.conflict_ours))
         argv = specs.make_regeneration(entry.repo, row.conflicts)
         runner = self.resolver if argv is None else None
         if runner is not None and runner.speaks:
@@ -120,42 +120,42 @@ class ConflictResolver:
         return specs.specify_resolution(self.places, row, start, prompt, argv or (), runner)
 
     def _look(self, mirror: Mirror, entry: Entry, unresolved: Unresolved, ref: str) -> Act:
-        """Believe the repository: no marker is left, nothing else was changed; what is lacking is told."""
+        """Check the resolution in git: no marker is left and nothing else changed. Lost lines are recorded."""
         row = entry.row
         commit = mirror.find_commit(ref)
         if commit is None:
-            return _refuse(entry, mirror, unresolved, f"{ref} is gone")
+            return _reject(entry, mirror, unresolved, f"{ref} is gone")
         checked = check_resolution(mirror, commit, str(row.conflict_tree), row.conflicts)
-        is_made_anew = all(m.find_regeneration(entry.repo, path) for path in row.conflicts)
+        is_regenerated = all(m.find_regeneration(entry.repo, path) for path in row.conflicts)
         if isinstance(checked, str):
-            return _refuse(entry, mirror, unresolved, checked)
-        tier, lost = "regenerated" if is_made_anew else "ai", list(map(entries.as_text, checked))
+            return _reject(entry, mirror, unresolved, checked)
+        tier, lost = "regenerated" if is_regenerated else "ai", list(map(entries.as_text, checked))
         return lambda tx: commands.note_resolved(tx, row, commit, tier, lost)
 
 
-def _find_used(mirror: Mirror, entry: Entry, runs: list[RunRow]) -> set[str]:
-    """Find the runs whose result was used, and which conflicts with what has landed since."""
+def _find_outdated(mirror: Mirror, entry: Entry, runs: list[RunRow]) -> set[str]:
+    """Find the runs whose result was used and conflicts with what has landed since."""
     if not entry.row.resolved:
         return set()
     settled = [run for run in runs if run.kind == "settle" and run.succeeded]
-    used = (n for n, r in enumerate(settled) if _find_result(mirror, entry, r) == entry.row.resolved)
+    used = (n for n, r in enumerate(settled) if _get_result(mirror, entry, r) == entry.row.resolved)
     return {run.id for run in settled[: max(used, default=-1) + 1]}
 
 
-def _find_result(mirror: Mirror, entry: Entry, run: RunRow) -> str | None:
+def _get_result(mirror: Mirror, entry: Entry, run: RunRow) -> str | None:
     return mirror.find_commit(specs.resolved_ref(entry.row, run.number))
 
 
-def _refuse(entry: Entry, mirror: Mirror, unresolved: Unresolved, why: str) -> Act:
+def _reject(entry: Entry, mirror: Mirror, unresolved: Unresolved, why: str) -> Act:
     body = entries.describe_unresolved(entry, mirror, unresolved)
     return lambda tx: entries.reject_conflict(tx, entry, unresolved, body, why)
 
 
 def _check_answer(run: RunRow) -> Unfit | None:
-    """Tell what is wrong with what a resolver answered; nothing where it is no program that answers."""
+    """Check a resolver's answer and return what is wrong with it, if it is a program that answers."""
     if run.kind != "resolve" or not run.ended_well or run.runner is None:
         return None
     answer = ANSWER.read(run.words or "")
     if isinstance(answer, Answer) and not answer.value["settled"]:
-        return Unfit(f"the resolver says that it cannot be settled: {answer.value['why']}")
+        return Unfit(f"the resolver cannot resolve it: {answer.value['why']}")
     return answer if isinstance(answer, Unfit) else None

@@ -1,4 +1,4 @@
-"""What a person's branch has become since the last fetch: the agent configuration it ships, and what it lost."""
+"""What a fetch found on the user's branch: its agent configuration, and landed changes that it no longer has."""
 
 import json
 import posixpath
@@ -15,9 +15,9 @@ _LINK = "120000"
 
 
 def list_configuration(mirror: Mirror, commit: str) -> dict[str, str]:
-    """List the files of a commit that agent programs obey, each with the name of its content.
+    """List the agent configuration of a commit, each file with its mode and blob.
 
-    What a link leads to is obeyed like the link. A directory at the end of one is listed too, by its path and a slash.
+    The target of a link counts like the link. A directory as target is listed too, by its path and a slash.
     """
     files = mirror.list_files(commit)
     listed = {path: blob for path, blob in files.items() if is_configuration(path)}
@@ -31,7 +31,7 @@ def list_configuration(mirror: Mirror, commit: str) -> dict[str, str]:
 
 
 def _list_led_to(files: Mapping[str, str], path: str, mirror: Mirror) -> Iterator[str]:
-    """List where a link leads to: a file, a directory and all that is below, or what may yet come to be either."""
+    """List the targets of a link: a file, a directory and everything below, or a path that does not exist yet."""
     said = mirror.read_blob(files[path].split()[1]) if files.get(path, "").startswith(_LINK) else "/"
     if said.startswith("/"):
         return
@@ -39,7 +39,7 @@ def _list_led_to(files: Mapping[str, str], path: str, mirror: Mirror) -> Iterato
     parts = target.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     if links := [part for part in above if files.get(part, "").startswith(_LINK)]:
-        yield from links  # and what they lead to holds it
+        yield from links  # their targets contain it
     elif target in files:
         yield target
     elif parts[0] != "..":
@@ -48,7 +48,7 @@ def _list_led_to(files: Mapping[str, str], path: str, mirror: Mirror) -> Iterato
 
 
 def list_changed_configuration(repo: RepoRow, changed: Iterable[str]) -> list[str]:
-    """List changed files that agent programs obey: by their names, or because links that are pinned lead to them."""
+    """List changed files that are agent configuration: by name, or because pinned links lead to them."""
     pinned = set(json.loads(repo.pinned_files))
     below = tuple(path for path in pinned if path.endswith("/"))
     return [
@@ -57,29 +57,29 @@ def list_changed_configuration(repo: RepoRow, changed: Iterable[str]) -> list[st
 
 
 def is_configuration(path: str) -> bool:
-    """Tell whether an agent program would obey a file, wherever in the repository it lies."""
-    # As deep as it may be: a program started below obeys what it finds there.
-    # The directory's own name too: a link in its place leads wherever it likes.
+    """Whether a file is agent configuration, at any depth."""
+    # At any depth: a program started in a subdirectory reads the files there.
+    # The directory itself too: it may be replaced by a link.
     patterns = (form for pattern in CONFIGURATION for form in (pattern, pattern.removesuffix("/*")))
     return any(fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}") for pattern in patterns)
 
 
 def read_configuration(mirror: Mirror, repo: RepoRow, commit: str | None) -> Configuration:
-    """Read what a commit has; git is asked, so this comes before whatever is written."""
+    """Read the agent configuration of a commit. Reads git, so it runs before the transaction."""
     if commit is None:
         return Configuration({})
     has_landed = mirror.is_ancestor(commit, orders.integration_ref(repo.branch))
     files = list_configuration(mirror, commit)
-    # First what only links tell of: the rest is known by its names, however many there are.
+    # First the files that only links lead to: the rest is recognized by name.
     shown = tuple(_show(path) for path in sorted(files, key=lambda path: (is_configuration(path), path)))
     return Configuration(files, has_landed, shown)
 
 
 def find_replaced(mirror: Mirror, repo: RepoRow, integration: str) -> Replaced:
-    """Find what had landed and is not on the integration branch any more.
+    """Find what had landed and is no longer on the integration branch.
 
-    The ledger's own integration branch says whether there is any: it is what it was until the fetch is noted. What a
-    person took out of their branch by force comes back too: what is done is undone by reverting its commit.
+    The ledger's integration branch is compared: it is only updated when the fetch is recorded. Commits removed by force
+    from the user's branch land again too: to undo a landed change, revert its commit.
     """
     if repo.integration is None or mirror.is_ancestor(repo.integration, integration):
         return Replaced()

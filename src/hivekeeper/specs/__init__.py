@@ -1,5 +1,5 @@
-"""What each run is exactly: its command, where it works, what it may touch and for how long.
+"""Specifies each run exactly: its command, directory, environment, mounts and limits.
 
-Functions from facts to a `RunSpec`. Nothing here reads the ledger, asks git or decides what runs; `commands.runs`
-writes the intent.
+Functions from facts to a `RunSpec`. Nothing here reads the ledger or git, or decides what runs; `commands.runs` records
+the intent.
 """

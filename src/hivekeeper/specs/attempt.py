@@ -1,4 +1,4 @@
-"""The runs of an attempt: what each of them is exactly, and what it may touch."""
+"""Specifies the runs of an attempt."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ OUR_WALL_S, REMOVE_WALL_S = 3600.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An attempt and everything its runs follow from; `ignore` is what its runners leave in the repository."""
+    """An attempt and the facts that its runs depend on; `ignore` are files that its runners leave in the repository."""
 
     task: TaskRow
     number: int
@@ -40,17 +40,17 @@ class Work:
 
     @property
     def owner(self) -> Owner:
-        """Whose its runs are."""
+        """The owner of its runs."""
         return attempt_owner(self.task.key, self.number, self.task.repo)
 
     @property
     def sequence(self) -> StepSequence:
-        """The steps it takes."""
+        """The sequence of its runs."""
         return attempt_sequence(self.task, self.repo, self.start)
 
     @property
     def agents(self) -> list[RunRow]:
-        """Its sessions, or the runs of its command."""
+        """Its sessions, or its command's run."""
         return [run for run in self.runs if run.kind == "agent"]
 
     @property
@@ -60,7 +60,7 @@ class Work:
 
     @property
     def needs_prompt(self) -> bool:
-        """Tell whether it is something to be said to a runner, and not something to be run."""
+        """Whether its task is a prompt for a runner, and not a command."""
         return not self.task.command and self.task.branch is None
 
     def count(self, kind: str) -> int:
@@ -70,7 +70,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Where an agent reads what it is told: its prompt, and why the try before it did not land."""
+    """The files an agent reads: its prompt, and why the previous attempt did not land."""
 
     prompt: Path | None = None
     feedback: Path | None = None
@@ -84,7 +84,7 @@ def specify_agent(
     session: StartSession | None = None,
     runner: Runner | None = None,
 ) -> RunSpec:
-    """Say what the agent of an attempt is: its command, or a session of a runner."""
+    """Specify the agent of an attempt: its command, or a session of a runner."""
     task, repo = work.task, work.repo
     if task.branch is not None and repo is not None:
         ref = orders.attempt_ref(task.key, work.number)
@@ -116,7 +116,7 @@ def specify_agent(
 
 
 def specify_step(places: Places, work: Work, start: Start) -> RunSpec:
-    """Say what any other run of an attempt is: the repository's setup, or a script of ours."""
+    """Specify any other run of an attempt: the repository's setup, or one of the hive's scripts."""
     task, number, repo = work.task, work.number, work.repo
     sandbox, environment = places.sandbox(task.key, number), dict(orders.CLEAN_ENVIRONMENT)
     command: orders.Argv | orders.InSandbox
@@ -154,7 +154,7 @@ def specify_step(places: Places, work: Work, start: Start) -> RunSpec:
 
 
 def specify_removal(places: Places, task: str, number: int, logs: Sequence[str]) -> RunSpec:
-    """Remove a sandbox, once the logs of its sessions are kept."""
+    """Specify the removal of a sandbox, after its session logs are saved."""
     sandbox, gate = places.sandbox(task, number), places.gate(task, number)
     argv = remove_sandbox(sandbox, gate, places.session(task, number), logs)
     return RunSpec(argv, str(places.root), {}, hive_limits(REMOVE_WALL_S))

@@ -1,4 +1,4 @@
-"""Paths in a spec as names that any machine can resolve, so that an intent says the same wherever its hive lies."""
+"""Symbolic paths in specs, so that an intent stays valid when the hive is moved or on another machine."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,12 +8,12 @@ from hivekeeper.places import Places
 
 
 def name_places(places: Places, spec: RunSpec) -> RunSpec:
-    """Write the paths of a spec as names."""
+    """Replace the paths of a spec by symbolic ones."""
     return _change(spec, places.name)
 
 
 def resolve_places(places: Places, spec: RunSpec) -> RunSpec:
-    """Write the names of a spec as paths of this machine."""
+    """Replace the symbolic paths of a spec by this machine's paths."""
     return _change(spec, places.resolve)
 
 

@@ -1,14 +1,15 @@
-"""What a worker is told: its task, why the try before it did not land, what was done so far, messages."""
+"""Writes prompts: the task, why the previous attempt did not land, what was done so far, and messages."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from hivekeeper.domain.merge import describe_rework
+from hivekeeper.domain.report import LIMITED, Outcome
 from hivekeeper.domain.rows import MailRow, RunRow
+from hivekeeper.domain.run import BUDGET, DOWN, LIMIT
 from hivekeeper.domain.session import StartSession
 
 MAX_CHANGED = 50
-_CUT_OFF = "You were cut off by a limit of the model's service. Go on with your task exactly where you stopped.\n"
 
 
 def describe_task(
@@ -22,31 +23,42 @@ def describe_task(
 ) -> tuple[str, str]:
     """Say what an agent reads: its prompt, and its feedback for one that is a command.
 
-    A session that goes on knows its task; one that begins has heard nothing of what others were told.
+    A session that is resumed knows its task; a fresh one has read none of the earlier messages.
     """
     feedback = describe_rework(rework) if rework else ""
     words = f"{prompt}\n\n{feedback}" if prompt and feedback else prompt
     if session is None:
         return words, "\n\n".join(filter(None, (feedback, _describe_told(told) if told else "")))
     if last is not None and session.resume:
-        return _describe_resumption([message for message in told if message.seq > last.intended_seq]), feedback
+        news = [message for message in told if message.seq > last.intended_seq]
+        return _describe_resumption(last, news), feedback
     parts = [_describe_so_far(last, changed)] if last is not None else []
     return "\n\n".join([words, *parts, *([_describe_told(told)] if told else [])]), feedback
 
 
-def _describe_resumption(told: Sequence[MailRow]) -> str:
-    """Say to a session that goes on what has come meanwhile."""
+def _describe_resumption(last: RunRow, told: Sequence[MailRow]) -> str:
+    """Say to a session that is resumed why it stopped, or what has come meanwhile."""
     if not told:
-        return _CUT_OFF
+        return f"{_explain_stop(last)} Continue your task exactly where you stopped.\n"
     said = "\n\n".join(str(message.get_payload()["text"]) for message in told)
-    return (
-        f"You were interrupted because a message has come for you:\n\n{said}\n\nTake it in, and go on with your task.\n"
-    )
+    return f"You were interrupted because a message arrived:\n\n{said}\n\nAct on it, and continue your task.\n"
+
+
+def _explain_stop(last: RunRow) -> str:
+    if last.outcome in LIMITED or last.kill_cause == LIMIT:
+        return "You were cut off by a limit of the model's service, which has passed."
+    if last.outcome == Outcome.SERVER_ERROR:
+        return "You were cut off because the model's service failed."
+    if last.kill_cause == BUDGET:
+        return "You were stopped because a budget was spent; it has been raised."
+    if last.kill_cause == DOWN:
+        return "You were stopped because all workers were; the hive is running again."
+    return "You were interrupted."
 
 
 def _describe_told(told: Sequence[MailRow]) -> str:
     said = "\n\n".join(str(message.get_payload()["text"]) for message in told)
-    return f"# What else you are told\n\n{said}\n"
+    return f"# Messages for you\n\n{said}\n"
 
 
 def _describe_so_far(last: RunRow, changed: Sequence[str]) -> str:
@@ -54,13 +66,13 @@ def _describe_so_far(last: RunRow, changed: Sequence[str]) -> str:
     words = [
         "# What was done so far",
         (
-            "Somebody began this task before you, here in this directory, and had to stop. What they made is here, in "
-            "the files and in git's log. Look at it first (git status, git log), keep what is good, go on from there."
+            "An earlier session began this task in this directory and had to stop. Its work is here, in the files and "
+            "in git's log. Look at it first (git status, git log), keep what is good, and continue from there."
         ),
     ]
     if changed:
         names = "\n".join(f"- {path}" for path in changed[:MAX_CHANGED])
-        words.append(f"They changed:\n\n{names}" + ("\n- …" if len(changed) > MAX_CHANGED else ""))
+        words.append(f"It changed:\n\n{names}" + ("\n- …" if len(changed) > MAX_CHANGED else ""))
     if last.words and last.ended_well:
-        words.append(f"Their last words: {last.words}")
+        words.append(f"Its last words: {last.words}")
     return "\n\n".join(words) + "\n"

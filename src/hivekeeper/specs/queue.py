@@ -1,4 +1,4 @@
-"""The runs of a merge queue: what each of them is exactly, and what it may touch."""
+"""Specifies the runs of a merge queue."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ Argv = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The verification of a commit's tree, in one of the repository's check-outs."""
+    """The verification of a commit's tree, in one of the repository's checkouts."""
 
     gate: Gate
     commit: str
@@ -37,7 +37,7 @@ class Verification:
 
 
 def specify_verification(places: Places, verification: Verification, kind: str, boot_id: str) -> RunSpec:
-    """Say what a run is that verifies a tree."""
+    """Specify a run that verifies a tree."""
     gate, commit = verification.gate, verification.commit
     repo, checkout = gate.repo, places.checkout(gate.repo.name, verification.slot)
     match kind:
@@ -61,24 +61,24 @@ def specify_verification(places: Places, verification: Verification, kind: str, 
 
 
 def _as_step(command: str) -> str:
-    # Each in a shell of its own: neither can end or change the other, and the first failure is the gate's.
+    # Each in its own shell, so that they cannot affect each other; the first failure is the gate's.
     return f"(\n{command}\n) || exit $?"
 
 
 def specify_landing(places: Places, entry: MergeRow, repo: RepoRow) -> RunSpec:
-    """Move the integration branch to an entry's candidate."""
+    """Specify the landing of an entry's candidate."""
     mirror, public = places.mirror(repo.name), places.public(repo.name)
     argv = orders.land_commit(mirror, public, repo.branch, str(entry.candidate), str(entry.base))
     return RunSpec(argv, str(places.root), dict(orders.CLEAN_ENVIRONMENT), hive_limits(OUR_WALL_S))
 
 
 def resolved_ref(entry: MergeRow, number: int) -> str:
-    """Name how a conflict of an entry was settled, in the mirror."""
+    """Name the ref of a resolution of an entry's conflict, in the mirror."""
     return f"refs/hive/resolved/{entry.task}/{entry.attempt}/{number}"
 
 
 def specify_conflict(places: Places, entry: MergeRow, repo: RepoRow, tree: str) -> RunSpec:
-    """Lay a tree out that holds conflict markers."""
+    """Specify the checkout of a tree with conflict markers."""
     argv = orders.check_out_tree(places.mirror(repo.name), tree, places.gate(entry.task, entry.attempt))
     return RunSpec(argv, str(places.root), dict(orders.NO_FSYNC_ENV), hive_limits(OUR_WALL_S))
 
@@ -86,7 +86,7 @@ def specify_conflict(places: Places, entry: MergeRow, repo: RepoRow, tree: str) 
 def specify_resolution(
     places: Places, entry: MergeRow, start: Start, prompt: str, argv: Argv, runner: Runner | None
 ) -> RunSpec:
-    """Have a command, or a program that reads the prompt, edit the files in conflict."""
+    """Specify the run that resolves a conflict: a command, or an agent program with a prompt."""
     directory = places.gate(entry.task, entry.attempt)
     environment = make_environment(places, directory, HIVE_PROMPT=prompt, HIVE_CONFLICTS="\n".join(entry.conflicts))
     mounts = make_mounts(places, directory, prompt)
@@ -96,7 +96,7 @@ def specify_resolution(
 
 
 def specify_settle(places: Places, entry: MergeRow, repo: RepoRow, number: int) -> RunSpec:
-    """Keep what became of the files in conflict."""
+    """Specify the run that saves the resolved files in the mirror."""
     mirror, directory = places.mirror(repo.name), places.gate(entry.task, entry.attempt)
     ref, sides = resolved_ref(entry, number), (str(entry.conflict_ours), entry.commit_id)
     settle = orders.save_resolution(mirror, places.public(repo.name), directory, ref, str(entry.conflict_tree), *sides)
@@ -105,7 +105,7 @@ def specify_settle(places: Places, entry: MergeRow, repo: RepoRow, number: int) 
 
 
 def make_regeneration(repo: RepoRow, paths: tuple[str, ...]) -> Argv | None:
-    """Make the command that makes every file anew; None where one of them has none."""
+    """Return the command that regenerates every file; None if one of them has none."""
     commands = [find_regeneration(repo, path) for path in paths]
     if not all(commands):
         return None

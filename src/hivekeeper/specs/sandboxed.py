@@ -1,4 +1,4 @@
-"""What commands of workers, setups and gates are given: mounts, environment, limits."""
+"""The mounts, environment and limits of commands that run in a sandbox."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,32 +14,32 @@ GRACE_S = Limits().grace_s
 
 
 def hive_limits(wall_s: float) -> dict[str, object]:
-    """Limit a command of the hive's own, which needs nothing but an end."""
+    """Return the limits of one of the hive's own commands: time only."""
     return {"wall_s": wall_s, "grace_s": GRACE_S}
 
 
 def user_limits(wall_s: float) -> dict[str, object]:
-    """Limit a command of a person's or a worker's in everything there is a limit for."""
+    """Return the limits of a user's or a worker's command: all of the defaults, and its time."""
     return {**asdict(Limits()), "wall_s": wall_s}
 
 
 def make_mounts(places: Places, sandbox: Path | None, *read: str) -> dict[str, list[str]]:
-    """Say what a worker's run may touch: its sandbox, or else where the hive lies; never what the hive keeps."""
+    """Return the mounts of a worker's run: its sandbox, or else the hive's root; `.hive` is always hidden."""
     if sandbox is None:
-        settings = str(places.root / "hive.toml")  # says how strong the isolation is
+        settings = str(places.root / "hive.toml")  # it sets the isolation level
         return {"write": [str(places.root)], "read": [settings, *read], "hide": [str(places.hive)], "own": []}
     write = [str(sandbox / name) for name in ("work", "home", "tmp")]
     return {"write": write, "read": list(read), "hide": [str(places.hive)], "own": [str(sandbox)]}
 
 
 def make_environment(places: Places, sandbox: Path | None, **more: str) -> dict[str, str]:
-    """Say what a worker's run finds in its environment, beside what every run inherits."""
+    """Return the environment of a worker's run, without what every run inherits."""
     own = {} if sandbox is None else {"HOME": str(sandbox / "home"), "TMPDIR": str(sandbox / "tmp")}
     return {**own, "HIVE_ROOT": str(places.root), **more}
 
 
 def read_in_sandbox(places: Places, spec: RunSpec, sandbox: Path, command: Argv | InSandbox, repo: str) -> RunSpec:
-    """Give a spec its command; the part that reads a worker's tree runs in a sandbox that has it and what it writes."""
+    """Add a command to a spec; its part that reads a worker's tree runs in a sandbox with that tree."""
     if not isinstance(command, InSandbox):
         return replace(spec, argv=command)
     mounts = make_mounts(places, sandbox, str(sandbox / "work"), str(places.public(repo)))
@@ -48,7 +48,7 @@ def read_in_sandbox(places: Places, spec: RunSpec, sandbox: Path, command: Argv 
 
 
 def specify_setup(places: Places, repo: RepoRow, sandbox: Path, wall_s: float, *read: str) -> RunSpec:
-    """Make a clone or a check-out ready; what was brought from one with the same lock files is not made again."""
+    """Specify the setup of a clone or checkout; it does nothing if a cached setup was restored."""
     ready = str(sandbox / "ready")
     argv = make_shell_argv(f'[ -e "$HIVE_READY" ] || {{\n{repo.setup}\n}}')
     environment = make_environment(places, sandbox, HIVE_READY=ready)
@@ -57,5 +57,5 @@ def specify_setup(places: Places, repo: RepoRow, sandbox: Path, wall_s: float, *
 
 
 def describe_setup(repo: RepoRow) -> dict[str, str]:
-    """Say to a script of ours what a setup makes and when that still fits."""
+    """Return the variables that tell the hive's scripts what a setup creates and when its cache is valid."""
     return {"HIVE_SETUP": repo.setup or "", "HIVE_KEEP": "\n".join(repo.keep), "HIVE_LOCK": "\n".join(repo.lock)}

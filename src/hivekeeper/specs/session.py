@@ -1,4 +1,4 @@
-"""How an agent program is started: its argv, what it is given of the person's, which conversation it has."""
+"""Specifies how an agent program is started: its argv, the user's credentials, and its conversation."""
 
 import hashlib
 import os
@@ -16,10 +16,10 @@ _SESSIONS = uuid.UUID("6f1e9c1e-8f5c-5c35-9e0a-5e1f3a1d7b52")
 
 
 def start_program(spec: RunSpec, runner: Runner, run: str, session: str = "", *, resume: bool = False) -> RunSpec:
-    """Have a spec start an agent program, as the run of this name."""
+    """Make a spec start an agent program, as the run of this name."""
     if runner.chooses_session and not resume:
         session = str(uuid.uuid5(_SESSIONS, run))
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib raises for a user nobody gave a home
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib raises for a user without a home
     signed = [home / path[2:] if path.startswith("~/") else Path(path) for path in runner.sign_in]
     mounts = spec.mounts or {}
     given = {**mounts, "read": [*mounts["read"], *(str(path) for path in signed if path.is_file())]}
@@ -34,13 +34,13 @@ def start_program(spec: RunSpec, runner: Runner, run: str, session: str = "", *,
 
 
 def find_environment(spec: RunSpec, environment: Mapping[str, str]) -> dict[str, str]:
-    """Find what a command is given: what its spec says, and what of the keeper's environment it names."""
+    """Return the environment of a command: its spec's, and the variables it inherits from the keeper."""
     names = (spec.mounts or {}).get("inherit", ())
     return {**{name: environment[name] for name in names if name in environment}, **spec.environment}
 
 
 def write_prompt(places: Places, words: str) -> Path:
-    """Put what a worker is told where it can read it: the same words make the same file, so this is no effect."""
+    """Write a prompt file and return its path. The name is a hash of the text, so this is idempotent."""
     data = words.encode("utf-8", "surrogateescape")
     path = places.prompt(hashlib.sha256(data).hexdigest())
     if not path.exists():

@@ -5,7 +5,7 @@ those, `{task}` stands for the columns of a row, and `{is_open:run}` or the name
 condition that is said once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache
@@ -79,14 +79,18 @@ def list_tasks_of_convoy(connection: Connection, convoy: str) -> list[TaskRow]:
     return list_rows(connection, TaskRow, "position", convoy=convoy)
 
 
-def list_ready_tasks(connection: Connection, limit: int, *, now: str = "") -> list[TaskRow]:
+def list_ready_tasks(
+    connection: Connection, limit: int, *, now: str = "", runners: Iterable[str] = ()
+) -> list[TaskRow]:
     """List tasks that may be dispatched at a moment; without one, whatever was ever held up still is."""
-    return _all(connection, "list_ready_tasks", TaskRow, {"limit": limit, "now": now})
+    return _all(connection, "list_ready_tasks", TaskRow, {"limit": limit, "now": now, "runners": _enclose(runners)})
 
 
-def list_resumable(connection: Connection, limit: int, *, now: str) -> list[tuple[AttemptRow, TaskRow]]:
+def list_resumable(
+    connection: Connection, limit: int, *, now: str, runners: Iterable[str] = ()
+) -> list[tuple[AttemptRow, TaskRow]]:
     """List parked attempts, with their tasks, that nothing holds up any more; a cancelled one waits for nothing."""
-    return _pairs(connection, "list_resumable", {"limit": limit, "now": now})
+    return _pairs(connection, "list_resumable", {"limit": limit, "now": now, "runners": _enclose(runners)})
 
 
 def list_holds(connection: Connection) -> list[HoldRow]:
@@ -378,6 +382,11 @@ def list_checkpoints(connection: Connection) -> list[int]:
 def find_last_checkpoint(connection: Connection) -> int:
     """Find at which event a state was last put by; 0 when none was."""
     return int(connection.rows("SELECT coalesce(max(seq), 0) FROM checkpoint")[0][0])
+
+
+def _enclose(names: Iterable[str]) -> str:
+    """Write names so that SQL can look one up: a comma before and after each."""
+    return "".join(f",{name}" for name in names) + ","
 
 
 def _sum(connection: Connection, name: str, parameters: Parameters) -> Usage:

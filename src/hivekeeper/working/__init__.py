@@ -1,4 +1,4 @@
-"""What the dispatcher finds out about attempts: what they made, where they start, what they are told.
+"""What the dispatcher reads about attempts: their evidence, their starting point, and their prompts.
 
-Functions for one loop, apart from it because each can be read alone. They read; nothing here is written but prompts.
+Functions of one loop, separate because each can be read alone. They write nothing but prompt files.
 """

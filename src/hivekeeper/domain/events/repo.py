@@ -90,6 +90,7 @@ class RepoFetchFailed(Body):
         fetch_failures=field_of("failures"),
         fetch_failed_at=AT,
         fetch_retry_at=field_of("retry_at"),
+        fetch_failed_run=field_of("run"),
     ),
 )
 class RepoFetchDelayed(Body):
@@ -99,6 +100,7 @@ class RepoFetchDelayed(Body):
     problem: str
     failures: int
     retry_at: str
+    run: str
 
 
 @event(
