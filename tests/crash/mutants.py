@@ -15,7 +15,7 @@ from hivekeeper.domain import events as e
 from hivekeeper.domain import schema as projection
 from hivekeeper.domain.owners import Owner, OwnerKind
 from hivekeeper.domain.rows import RunRow, TaskRow
-from hivekeeper.domain.run import Alive, Claim, Gone, Look, Order, Unclaimed
+from hivekeeper.domain.run import Alive, Claim, Gone, Look, Order, Unclaimed, digest_order
 from hivekeeper.domain.steps import Facts, Start
 from hivekeeper.git import orders
 from hivekeeper.keeper import lease
@@ -23,6 +23,7 @@ from hivekeeper.loops import dispatcher, executor
 from hivekeeper.merging import entries
 from hivekeeper.runs import local, wrapper
 from hivekeeper.specs.attempt import Told, Work, specify_agent
+from hivekeeper.specs.names import name_places
 from hivekeeper.store import ledger, queries, sqlite
 from hivekeeper.store.database import Connection
 from hivekeeper.working import evidence
@@ -68,8 +69,10 @@ def act_before_intent() -> None:
         for task in ready:
             work, start = Work(task, task.attempts + 1, None, None), Start("agent")
             spec = specify_agent(self._places, work, start, Told())
-            name, mounts = work.owner.name_run(start), spec.mounts
-            order = Order(name, "agent", spec.argv, spec.directory, spec.environment, spec.limits, mounts)
+            name, mounts, named = work.owner.name_run(start), spec.mounts, name_places(self._places, spec)
+            argv, environment = e.encode_json(named.argv), e.encode_json(named.environment)
+            identity = digest_order(argv, f"{self._places.root}\0{named.directory}", environment)
+            order = Order(name, "agent", spec.argv, spec.directory, spec.environment, spec.limits, mounts, identity)
             runs = local.LocalRuns(self._places.runs, "early")
             runs.start(order)
             while isinstance(runs.look(order.run), Unclaimed | Alive):

@@ -160,7 +160,7 @@ def test_what_is_a_persons_own_is_left_out_when_they_say_so(desk: Desk) -> None:
 def test_a_plan_that_is_not_accepted_is_no_success(desk: Desk) -> None:
     (desk.root / "vain.yaml").write_text("convoy: vain\naccept: exit 7\ntasks: [{id: A, command: exit 9}]\n")
     said = desk.rehearse("vain.yaml", "--faults", "none", "--kills", "0", code=1)
-    assert "All tasks are done, but the plan's acceptance refused them. To leave it out: --no-verify" in said
+    assert "All tasks are done, but the plan's acceptance failed. To skip it: --no-verify" in said
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_no_attempt_is_believed_that_its_agent_cannot_have_done(
 
 def test_a_person_is_told_what_is_done_and_how_it_went(desk: Desk) -> None:
     said = desk.rehearse("plan.yaml", "--faults", "none", "--kills", "0", "--keep", "kept", "--seed", "1")
-    assert "Nothing of yours is touched, and its commands are not run." in said
+    assert "Your files and repositories are not touched, and its tasks' commands do not run." in said
     assert "convoy shop is complete" in said, "the keeper's own lines"
     assert "5 tasks, 5 attempts" in said
     assert "Faults: none. Keepers killed: 0. Isolation: " in said
@@ -246,7 +246,7 @@ def test_a_gate_that_refuses_scripted_work_is_told(desk: Desk) -> None:
         "tasks: [{id: A, repo: app, command: exit 9}, {id: B, command: exit 9, after: [A]}]\n"
     )
     refused = desk.rehearse("strict.yaml", "--faults", "none", "--kills", "0", code=1)
-    assert "Not done: 2 tasks. Where a gate refused them, try: --no-verify" in refused
+    assert "Not done: 2 tasks. If a gate rejected them, try: --no-verify" in refused
     assert "0 violations" in refused
 
 

@@ -433,8 +433,8 @@ def test_a_resolver_settles_a_conflict(tmp_path: Path) -> None:
 BAD_RESOLVERS = {
     "leaves-markers": ("true", "x.txt still has conflict markers"),
     "changes-others": ("echo both > x.txt; echo mine > README", "it changed README, which was no part of the conflict"),
-    "fails": ("echo no idea; exit 1", "it could not be resolved: exit code 1; last output: no idea"),
-    "hangs": ("sleep 300", "it could not be resolved: it ran longer than its time limit and was stopped"),
+    "fails": ("echo no idea; exit 1", "the resolver failed: exit code 1; last output: no idea"),
+    "hangs": ("sleep 300", "the resolver failed: it ran longer than its time limit and was stopped"),
 }
 
 

@@ -144,7 +144,7 @@ class Keeper:
     def start(self) -> None:
         """Run one thread a loop until `close`."""
         self._socket = NudgeSocket(self.hive.places.nudge)
-        # Our own commits wake exactly who is_woken_by them; the socket is for other processes.
+        # Our own commits wake exactly the loops that listen for them; the socket is for other processes.
         self.hive.ledger.on_commit[:] = [self._wake_listeners]
         targets: dict[str, Callable[[], None]] = {"nudges": self._listen}
         for loop in self.loops:
