@@ -49,8 +49,8 @@ SPLIT = (
     "agents/test_answers.py",
 )
 # With this mark it holds something against the clock, or is about who comes first. It runs after all others, beside at
-# most one of its kind: most of them wait.
-ALONE = "pytest.mark.alone"
+# most two of its kind: most of them wait.
+ALONE, SIDES = "pytest.mark.alone", 3
 # Between them these come to every kind of event; one that they do not come to is one that nobody has seen at work.
 SHOWING = ("scenarios", "property")
 TIER = [""]  # of the test that runs
@@ -112,8 +112,8 @@ class Dealer(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def choose_side(file: str) -> int:
-    """Choose which of two a test file belongs to whose tests are alone: those of a side never run at once."""
-    return crc32(Path(file).name.encode()) % 2
+    """Choose the side of a test file whose tests are alone: those of a side never run at once."""
+    return crc32(Path(file).name.encode()) % SIDES
 
 
 @cache
@@ -144,7 +144,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if is_alone(item):  # its own side of the door, through which nobody else may pass
             fcntl.lockf(door, fcntl.LOCK_EX, 1, choose_side(name_file(item)))
         else:
-            fcntl.lockf(door, fcntl.LOCK_SH, 2)
+            fcntl.lockf(door, fcntl.LOCK_SH, SIDES)
         with counting(item):
             return (yield)
 

@@ -50,14 +50,14 @@ def test_a_rate_limit_parks_it_and_the_same_session_goes_on_in_the_same_place(
         status = stage.ask("status")
         assert [wait["name"] for wait in status["waits"] if wait["cause"] == "rate-limited"] == [program]
         assert not status["workers"], "its worker is free for others"
-        stage.play({"when": {"prompt": "Go on"}, "steps": [{"shell": "git add -A && git commit -qm it"}, say]})
+        stage.play({"when": {"prompt": "Continue your task"}, "steps": [{"shell": "git add -A && git commit -qm it"}, say]})
         stage.say("runner", "resume", program)
         assert keeper.wait(240) == 0
     runs = [run for run in stage.list_runs("a") if run["kind"] == "agent"]
     assert len(runs) == 2, "one attempt, two sessions' worth of it"
     assert len(stage.ask("task", "show", "a")["attempts"]) == 1
     assert "a.txt" in stage.list_landed(), "what it had made before the limit was still there"
-    asked = [entry for entry in stage.model.log() if "Go on" in json.dumps(entry)]
+    asked = [entry for entry in stage.model.log() if "Continue your task" in json.dumps(entry)]
     assert asked, "it was told to go on"
 
 
@@ -83,7 +83,7 @@ def test_who_is_not_signed_in_is_told_first_and_stops_nobody_else(set_stage: Mak
         first = stage.ask("status")["needs_me"][0]
         assert first["what"].startswith("goose is not signed in")
         assert first["type"].startswith("hive runner resume goose")
-        stage.play({"when": {"prompt": "Go on"}, "steps": [{"write": {"path": "a.txt", "content": "x\n"}}]})
+        stage.play({"when": {"prompt": "Continue your task"}, "steps": [{"write": {"path": "a.txt", "content": "x\n"}}]})
         stage.say("runner", "resume", "goose")
         assert keeper.wait(240) == 0
     assert set(stage.list_states().values()) == {"COMPLETE"}
@@ -117,7 +117,7 @@ def test_a_message_reaches_a_session_under_way(set_stage: MakeStage, program: st
     stage.write_plan(task("a", program), verify="test -e b.txt")
     with stage.running() as keeper:
         stage.wait("at work", lambda: stage.count_requests() > 2, 120.0)
-        assert "told after its turn" in stage.say("worker", "tell", "a", "Please use the name b.txt instead")
+        assert "it gets it after its turn" in stage.say("worker", "tell", "a", "Please use the name b.txt instead")
         assert keeper.wait(240) == 0
     assert "b.txt" in stage.list_landed()
     assert len(stage.ask("task", "show", "a")["attempts"]) == 1, "the same attempt went on"
@@ -128,7 +128,7 @@ def test_at_the_cap_of_its_budget_a_task_is_ended_kept_and_parked_until_that_is_
     edit, commit, say = DO_IT
     spend = {**edit, "usage": {"input": 60_000, "output": 10}}
     stage = set_stage({"when": CREATE["when"], "steps": [spend, {"shell": "sleep 30"}, commit, say]},
-                      {"when": {"prompt": "Go on"}, "steps": [commit, say]})  # fmt: skip
+                      {"when": {"prompt": "Continue your task"}, "steps": [commit, say]})  # fmt: skip
     stage.write_plan(task("a", "pi", budget={"tokens": 50_000}), verify="test -e a.txt")
     with stage.running() as keeper:
         stage.wait("parked", lambda: "attempt.parked" in stage.count_kinds())
