@@ -89,6 +89,10 @@ class Places:
         """Place a worker's sandbox: `work` is its clone, beside it `home` and `tmp`."""
         return self.hive / "sandboxes" / f"{task}.{attempt}"
 
+    def mailbox(self, task: str, attempt: int) -> Path:
+        """Place a worker's mailbox, in its sandbox."""
+        return self.sandbox(task, attempt) / "mail"
+
     def kept(self, task: str, attempt: int) -> Path:
         """Place what an attempt without a repository left of its outputs."""
         return self.hive / "kept" / f"{task}.{attempt}"

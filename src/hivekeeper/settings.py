@@ -13,6 +13,7 @@ from hivekeeper.domain.budget import MICRO, Cap
 from hivekeeper.domain.names import advise
 from hivekeeper.domain.plan import Limits
 from hivekeeper.domain.price import Price
+from hivekeeper.domain.protocol import PROTOCOL, MessageType
 from hivekeeper.domain.runner import Runner
 from hivekeeper.errors import InputError
 from hivekeeper.runners import PRESETS
@@ -29,6 +30,7 @@ TABLES: Final[Mapping[str, str]] = MappingProxyType(
         "limits": 'What a task may use when its plan does not say; "none" is no limit.',
         "sandbox": "What isolates workers from the rest of the machine.",
         "queue": "How changes are verified and landed.",
+        "mail": "What workers may write to each other, to the hive and to you. Types of your own: [mail.types.NAME]",
         "budget": "What may be spent in a day. In a plan, for a convoy or a task: budget: {money: 5, tokens: 2000000}",
         "patterns": "What a small hive can do without: hive init --agents N writes what suits N agents.",
     }
@@ -107,6 +109,10 @@ class Settings:
         "queue", None, "the runner that resolves conflicts which no rule can: one of [runners]", word="none"
     )
 
+    hourly: int = setting("mail", 60, "conversations that one may start with another in an hour", least=1, most=10**9)
+    max_hops: int = setting("mail", 12, "messages of one conversation, each a reply to the last", least=1, most=1000)
+    reply_within_s: float = setting("mail", 1800.0, "when a request without a reply is reported to you")
+
     money: float | None = setting("budget", None, "dollars", word="none")
     tokens: int | None = setting("budget", None, "tokens sent and received", word="none", least=1, most=10**15)
 
@@ -120,8 +126,15 @@ class Settings:
         sentence="a completed convoy stays visible for archive_after; without, it is archived at once",
     )
 
+    mail: bool = setting(
+        "patterns",
+        default=True,
+        sentence="workers have a mailbox: they can write to each other, to the hive and to you",
+    )
+
     runners: dict[str, Runner] = field(default_factory=lambda: dict(PRESETS))
     prices: dict[str, Price] = field(default_factory=lambda: dict(PRICES))
+    protocol: dict[str, MessageType] = field(default_factory=lambda: dict(PROTOCOL))
 
     @property
     def limits(self) -> Limits:

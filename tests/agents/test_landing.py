@@ -50,7 +50,9 @@ def test_a_rate_limit_parks_it_and_the_same_session_goes_on_in_the_same_place(
         status = stage.ask("status")
         assert [wait["name"] for wait in status["waits"] if wait["cause"] == "rate-limited"] == [program]
         assert not status["workers"], "its worker is free for others"
-        stage.play({"when": {"prompt": "Continue your task"}, "steps": [{"shell": "git add -A && git commit -qm it"}, say]})
+        stage.play(
+            {"when": {"prompt": "Continue your task"}, "steps": [{"shell": "git add -A && git commit -qm it"}, say]}
+        )
         stage.say("runner", "resume", program)
         assert keeper.wait(240) == 0
     runs = [run for run in stage.list_runs("a") if run["kind"] == "agent"]
@@ -83,7 +85,9 @@ def test_who_is_not_signed_in_is_told_first_and_stops_nobody_else(set_stage: Mak
         first = stage.ask("status")["needs_me"][0]
         assert first["what"].startswith("goose is not signed in")
         assert first["type"].startswith("hive runner resume goose")
-        stage.play({"when": {"prompt": "Continue your task"}, "steps": [{"write": {"path": "a.txt", "content": "x\n"}}]})
+        stage.play(
+            {"when": {"prompt": "Continue your task"}, "steps": [{"write": {"path": "a.txt", "content": "x\n"}}]}
+        )
         stage.say("runner", "resume", "goose")
         assert keeper.wait(240) == 0
     assert set(stage.list_states().values()) == {"COMPLETE"}

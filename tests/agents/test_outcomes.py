@@ -94,7 +94,7 @@ UNHEARD = Case([], FAILED, 45.0)
 
 
 def choose_cases(program: str) -> list[str]:
-    """Choose the faults that a program meets with this commit: each other fault, of one program; a soak has every pair."""
+    """Choose the faults that a program meets with this commit: every other one; a soak has every pair."""
     names, (shift, half) = [*CASES, NOBODY], (SEED % len(RING), SEED // len(RING) % 2)
     return [
         name

@@ -241,7 +241,8 @@ def _samples(cls: type[Body]) -> Iterator[Body]:
     }
     made: list[dict[str, Any]] = [{}]
     for name, hint in _hints(cls).items():
-        made = [{**values, name: value} for values in made for value in plain[hint]]
+        of_hint = ["HANDLED", "QUARANTINED", "RETURNED", "DROPPED"] if name == "outcome" else plain[hint]
+        made = [{**values, name: value} for values in made for value in of_hint]
     return (cls(**values) for values in made)
 
 

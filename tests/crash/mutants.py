@@ -138,8 +138,9 @@ def release_anybodys() -> None:
 def believe_exit_codes() -> None:
     """Take exit code 0 for success, without a look at what was made."""
 
-    def believe(task: TaskRow, runs: Sequence[RunRow], boot_id: str) -> Verdict:
-        agents, verdict = [run for run in runs if run.kind == "agent"], judge(task, runs, boot_id)
+    def believe(task: TaskRow, runs: Sequence[RunRow], boot_id: str, *, is_finished: bool = False) -> Verdict:
+        verdict = judge(task, runs, boot_id, is_finished=is_finished)
+        agents = [run for run in runs if run.kind == "agent"]
         return attempt.Judge() if agents[-1].succeeded and isinstance(verdict, attempt.Fail) else verdict
 
     judge = attempt.judge_attempt
@@ -169,8 +170,8 @@ def trust_old_boots() -> None:
     """Judge what an agent made before the machine restarted, as if it had been kept at once."""
     judge, decide = attempt.judge_attempt, steps.decide
 
-    def judge_carelessly(task: TaskRow, runs: Sequence[RunRow], boot_id: str) -> Verdict:
-        return judge(task, [replace(run, boot_id=boot_id) for run in runs], boot_id)
+    def judge_carelessly(task: TaskRow, runs: Sequence[RunRow], boot_id: str, *, is_finished: bool = False) -> Verdict:
+        return judge(task, [replace(run, boot_id=boot_id) for run in runs], boot_id, is_finished=is_finished)
 
     def decide_carelessly(sequence: steps.StepSequence, runs: Sequence[RunRow], facts: Facts) -> steps.Action:
         return decide(sequence, [replace(run, boot_id=facts.boot_id) for run in runs], facts)

@@ -173,7 +173,7 @@ def test_an_entry_is_shown_with_its_gates_runs_and_what_was_asked_for(shell: She
         "reproduce": "git merge x\nmake",
         "hunks": ["<<<<<<<", "="],
     }
-    keep(world, e.MailAccepted("c/a/1", "REWORK_REQUEST", "queue", "c.worker-1", "c/a", 1, body))
+    keep(world, e.MailAccepted("c/a/1", "REWORK_REQUEST", "queue", "c.worker-1", "c/a", 1, body, "c/a/1"))
     bring_entry(world, "c/a", "VERIFYING", 2)
     owner = GATE_RUN.removeprefix("_gates/").removesuffix(".1.1.gate")
     run = e.RunIntended(GATE_RUN, "gate", None, None, "r", ["make"], "/", {}, {}, "boot")

@@ -11,7 +11,7 @@ import pytest
 from hivekeeper.commands.runs import kill_worker
 from hivekeeper.domain.plan import Limits, TaskSpec
 from hivekeeper.domain.states import RunState
-from hivekeeper.git.mirror import hash_file
+from hivekeeper.git.clone import hash_file
 from hivekeeper.sandbox.isolation import Level
 from hivekeeper.sandbox.orders import collect_outputs
 from tests.hostile.conftest import Person, Theatre, open_theatre, require

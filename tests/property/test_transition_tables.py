@@ -20,6 +20,7 @@ from hivekeeper.domain import events as e
 from hivekeeper.domain.events import BODIES, Body, Event
 from hivekeeper.domain.schema import Row, Update, Value, project
 from hivekeeper.domain.states import (
+    OPEN_MAIL,
     TRANSITIONS,
     AttemptState,
     ConvoyState,
@@ -65,7 +66,7 @@ TABLES: dict[str, Table] = {
     "mail": (MailState, {"id": MAIL}, lambda s: {
         "type": "inform", "sender": "person", "receiver": "c.worker-1", "task": TASK, "attempt": 1, "payload": "{}",
         "sent_at": AT, "delivered_at": AT if s in (MailState.DELIVERED, MailState.HANDLED) else None,
-        "ended_at": AT if is_terminal(s) else None}),
+        "ended_at": None if s in OPEN_MAIL else AT}),
     "convoy": (ConvoyState, {"name": C}, lambda s: {
         "pipeline": "p", "submitted_at": AT, "ended_at": None if s is ConvoyState.ACTIVE else AT,
         "archived_at": AT if s is ConvoyState.ARCHIVED else None}),
@@ -222,10 +223,22 @@ ABOUT_THEM: list[Body] = [
     e.RunKillRequested(RUN),
     e.RunExited(RUN, "agent", 0, "exit", 0),
     e.RunLost(RUN, "agent"),
-    e.MailSent(MAIL, "c.worker-1", TASK, 1, "hello"),
-    e.MailDelivered(MAIL, TASK, RUN),
-    e.MailHandled(MAIL, TASK),
-    e.MailReturned(MAIL, TASK),
+    e.MailSent(MAIL, "inform", "c.worker-1", TASK, 1, {"text": "hello"}, MAIL),
+    e.MailAccepted(MAIL, "inform", "c.worker-1", "c.worker-2", TASK, 1, {}, MAIL),
+    *(
+        e.MailSettled(MAIL, outcome, "?", "c.worker-1", "person", TASK, 1, {}, MAIL)
+        for outcome in ("HANDLED", "QUARANTINED", "RETURNED", "DROPPED")
+    ),
+    e.MailDelivered(MAIL, RUN),
+    e.MailAssigned(MAIL, TASK, 1),
+    e.MailForwarded(MAIL),
+    e.MailHandled(MAIL),
+    e.MailClosed(MAIL),
+    e.MailReturned(MAIL),
+    e.MailRequeued(MAIL, "inform", "c.worker-1", TASK, 1, {}),
+    e.MailDropped(MAIL),
+    e.AttemptProgressed(TASK, 1, "half done"),
+    e.AttemptFinished(TASK, 1),
     *bodies_of_an_attempt(1),
     *bodies_of_an_attempt(2),
 ]

@@ -1,8 +1,8 @@
 """A hotfix while workers are at work: it lands first, everybody is told, and what lands later is merged with it."""
 
 from hivekeeper.commands.queue import submit_branch
-from hivekeeper.domain.merge import PRIORITY_MERGE
 from hivekeeper.domain.plan import TaskSpec
+from hivekeeper.domain.protocol import PRIORITY_MERGE
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import queries
 from tests.scenarios.conftest import Scene

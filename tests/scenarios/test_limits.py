@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hivekeeper.commands.mail import write_to_worker
+from hivekeeper.commands.mail import send_as_person
 from hivekeeper.commands.sessions import lift_hold, raise_budget
 from hivekeeper.commands.tasks import cancel_task
 from hivekeeper.domain.budget import MICRO, Cap
@@ -328,9 +328,7 @@ def test_what_a_session_was_told_and_had_no_time_to_hear_the_fresh_one_after_it_
     stage.submit(prompt("A"), repos=(repository.spec(),))
     stage.step_until(lambda: bool(agents(stage, "A")) and agents(stage, "A")[0].state is RunState.RUNNING)
     with stage.hive.ledger.write(ME) as tx:
-        write_to_worker(
-            tx, stage.task("A"), stage.attempts("A")[0], stage.hive.settings.runners["agent"], "Mind the gap."
-        )
+        send_as_person(tx, stage.hive.settings.protocol, "inform", "work/A", {"text": "Mind the gap."})
     go.touch()
     assert stage.finish() is ConvoyState.COMPLETE
     assert [run.outcome for run in agents(stage, "A")] == ["context-limit", "done"]

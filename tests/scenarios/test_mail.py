@@ -3,14 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from hivekeeper.commands.mail import write_to_worker
+from hivekeeper.commands.mail import send_as_person
 from hivekeeper.commands.tasks import retry_task
+from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.domain.rows import MailRow
 from hivekeeper.domain.states import ConvoyState, MailState, RunState, TaskState
-from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.views.mail import show_thread
 from tests.scenarios.conftest import Scene
@@ -19,7 +16,8 @@ from tests.stage import ME, Repository
 
 def _mail(stage: Scene, task: str) -> list[MailRow]:
     with stage.hive.ledger.read() as connection:
-        return queries.list_mail_matching(connection, limit=-1, task=f"work/{task}")[::-1]
+        rows = queries.list_mail_matching(connection, limit=-1, task=f"work/{task}")[::-1]
+    return [row for row in rows if row.type != "TASK_COMPLETE"]
 
 
 def _is_running(stage: Scene, task: str) -> Callable[[], bool]:
@@ -73,12 +71,19 @@ def test_what_can_reach_nobody_any_more_is_returned_and_says_why(
     assert (told.state, told.reason) == (MailState.RETURNED, "its worker had ended")
 
 
-def test_a_message_to_a_command_is_refused_with_what_to_do_instead(stage: Scene, repository: Repository) -> None:
-    stage.submit(TaskSpec("A", "sleep 300", repo="app"), repos=(repository.spec(),))
+def test_a_message_to_a_command_lies_in_its_inbox_and_is_handled_when_it_is_moved(
+    stage: Scene, repository: Repository
+) -> None:
+    wait = 'cd "$HIVE_MAILBOX/inbox"; until ls *.json 2>/dev/null; do sleep 0.02; done'
+    read = f'{wait}; cp *.json "$OLDPWD"; mv *.json .done'
+    stage.submit(TaskSpec("A", read, repo="app"), repos=(repository.spec(),))
     stage.step_until(_is_running(stage, "A"))
-    with pytest.raises(InputError, match="cannot be told anything while it works"), stage.hive.ledger.write(ME) as tx:
-        write_to_worker(tx, stage.task("A"), stage.attempts("A")[0], None, "hello")
-    assert _mail(stage, "A") == []
+    with stage.hive.ledger.write(ME) as tx:
+        send_as_person(tx, stage.hive.settings.protocol, "inform", "worker-1", {"text": "hello"})
+    assert stage.finish() is ConvoyState.COMPLETE
+    mail = next(row for row in _mail(stage, "A") if row.type == "inform")
+    assert (mail.state, mail.receiver, mail.delivered_run) == (MailState.HANDLED, "work.worker-1", None)
+    assert "hello" in repository.git("show", f"hive/main:{mail.inbox_name}")
 
 
 def test_everything_said_about_a_task_is_read_back_in_order(stage: Scene, repository: Repository) -> None:
@@ -88,7 +93,78 @@ def test_everything_said_about_a_task_is_read_back_in_order(stage: Scene, reposi
         with stage.hive.ledger.write(ME) as tx:
             retry_task(tx, stage.task("A"), note=words)
     with stage.hive.ledger.read() as connection:
-        thread = show_thread(connection, stage.task("A"))
+        thread = [row for row in show_thread(connection, "work/A") if row["type"] == "inform"]
         found = queries.list_mail_matching(connection, limit=9, words="SECOND")
     assert [row["gist"] for row in thread] == ["first", "second"]
     assert [row.get_payload()["text"] for row in found] == ["second"]
+
+
+SAMPLE = """{
+  "type": "TASK_COMPLETE",
+  "sender": "worker-12",
+  "receiver": "supervisor",
+  "timestamp": "2026-02-11T14:30:00Z",
+  "payload": {
+    "task_id": "42",
+    "branch": "agent/12/fix-42",
+    "files_changed": 3,
+    "summary": "Added mutex to token refresh path"
+  }
+}"""
+
+
+# What a worker needs: a place to write to, and one to look at.
+AGENT = """python3 - <<'EOF'
+import json, os, pathlib, time
+box = pathlib.Path(os.environ["HIVE_MAILBOX"])
+def send(name, **message):
+    (box / "outbox" / name).write_text(json.dumps(message))
+def receive():
+    while not (found := sorted((box / "inbox").glob("*.json"))):
+        time.sleep(0.02)
+    message = json.loads(found[0].read_text())
+    found[0].rename(box / "inbox" / ".done" / found[0].name)
+    return message
+%s
+EOF"""
+
+
+def test_two_workers_ask_and_answer_by_plain_files(stage: Scene, repository: Repository) -> None:
+    ask = (
+        """send("q.json", type="query", to="b", id="q1", text="which port?")\n"""
+        """pathlib.Path("answer").write_text(receive()["payload"]["text"])"""
+    )
+    answer = (
+        """send("r.json", type="inform", to="a", in_reply_to=receive()["id"], text="8080")\n"""
+        """pathlib.Path("b").write_text("done")"""
+    )
+    stage.submit(
+        TaskSpec("A", AGENT % ask, repo="app", agent="a"),
+        TaskSpec("B", AGENT % answer, repo="app", agent="b"),
+        repos=(repository.spec(),),
+    )
+    assert stage.finish() is ConvoyState.COMPLETE
+    with stage.hive.ledger.read() as connection:
+        rows = {row.type: row for row in queries.list_mail_matching(connection, limit=-1)}
+    query, reply = rows["query"], rows["inform"]
+    assert (query.sender, query.receiver, query.state) == ("a", "b", MailState.HANDLED)
+    assert (query.given_id, query.hops) == ("q1", 0)
+    assert (reply.sender, reply.receiver, reply.state, reply.hops) == ("b", "a", MailState.HANDLED, 1)
+    assert (reply.parent, reply.thread) == (query.id, query.id)
+    assert "8080" in repository.git("show", "hive/main:answer")
+
+
+def test_the_message_of_the_books_is_accepted_as_it_stands(stage: Scene, repository: Repository) -> None:
+    """It claims to be somebody else; who sent it is known from where it was found."""
+    command = f"cat > \"$HIVE_MAILBOX/outbox/m.json\" <<'EOF'\n{SAMPLE}\nEOF\necho a > a; exec sleep 300"
+    stage.submit(TaskSpec("A", command, repo="app"), repos=(repository.spec(),))
+    stage.step_until(lambda: bool(stage.attempts("A")) and stage.attempts("A")[0].finished_at is not None)
+    with stage.hive.ledger.read() as connection:
+        (mail,) = queries.list_mail_matching(connection, limit=-1)
+    assert (mail.sender, mail.receiver, mail.state) == ("work.worker-1", "supervisor", MailState.HANDLED)
+    assert mail.get_payload()["summary"] == "Added mutex to token refresh path"
+    stage.clock.let_pass(11)
+    assert stage.finish() is ConvoyState.COMPLETE, "a program that lingers is ended, and its work judged"
+    (run,) = [run for run in stage.runs("A") if run.kind == "agent"]
+    assert (run.ended_by, run.kill_cause) == ("killed", "finished")
+    assert repository.git("show", "hive/main:a") == "a"

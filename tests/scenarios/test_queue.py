@@ -474,7 +474,7 @@ def test_a_refused_prompt_is_told_why_in_its_next_prompt_and_goes_on_from_its_wo
     line.submit(TaskSpec("A", repo="app", prompt="Do it well.", runner="worker"))
     line.step_until(lambda: line.task("A").state is TaskState.COMPLETE)
     with line.hive.ledger.read() as connection:
-        (message,) = queries.list_mail(connection, "work/A", 1)
+        (message,) = (row for row in queries.list_mail(connection, "work/A", 1) if row.type == "REWORK_REQUEST")
     body = message.get_payload()
     assert (message.type, body["mode"]) == ("REWORK_REQUEST", "rework")
     assert "bad is here" in body["output"]
@@ -498,7 +498,7 @@ def test_a_refused_command_finds_why_in_its_feedback_and_is_done_anew(line: Line
     gate.touch()
     line.step_until(lambda: line.task("A").state is TaskState.COMPLETE)
     with line.hive.ledger.read() as connection:
-        (message,) = queries.list_mail(connection, "work/A", 1)
+        (message,) = (row for row in queries.list_mail(connection, "work/A", 1) if row.type == "REWORK_REQUEST")
     body = message.get_payload()
     assert (message.type, body["mode"]) == ("REWORK_REQUEST", "anew")
     assert "<<<<<<<" in body["hunks"]

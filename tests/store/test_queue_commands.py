@@ -294,8 +294,10 @@ def test_use_success_and_time_of_each_tier_are_counted(world: World) -> None:
     for name, tier, end in (("a", "clean", "LANDED"), ("b", "rules", "LANDED"), ("d", "ai", "REJECTED")):
         bring_entry(world, world.add(name, attempts_allowed=3), end, tier=tier)
     with world.keep() as tx:
-        tx.record(e.MailAccepted("c/d/1", "REWORK_REQUEST", "queue", "c.worker-1", "c/d", 1, {"mode": "anew"}))
-        tx.record(e.MailAccepted("c/d/2", "PRIORITY_MERGE", "queue", "c.worker-1", "c/d", 1, {"mode": "rework"}))
+        tx.record(e.MailAccepted("c/d/1", "REWORK_REQUEST", "queue", "c.worker-1", "c/d", 1, {"mode": "anew"}, "c/d/1"))
+        tx.record(
+            e.MailAccepted("c/d/2", "PRIORITY_MERGE", "queue", "c.worker-1", "c/d", 1, {"mode": "rework"}, "c/d/2")
+        )
     _run(world, "c/d", 1, "resolve", 7)
     _run(world, "c/d", 1, "agent", 40)
     assert "anew" not in _tally(world), "nobody has taken it up yet"

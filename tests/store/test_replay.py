@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hivekeeper.commands import attempts, convoys, leases, mail, merges, plans, queue, runs, sessions, tasks
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.convoy import decide_outcome
-from hivekeeper.domain.events import BODIES, MailSent, RepoPinned, RepoPublishDue
+from hivekeeper.domain.events import (
+    BODIES,
+    AttemptFinished,
+    AttemptProgressed,
+    MailAccepted,
+    MailAssigned,
+    MailClosed,
+    MailDelivered,
+    MailDropped,
+    MailForwarded,
+    MailHandled,
+    MailRequeued,
+    MailSent,
+    MailSettled,
+    RepoPinned,
+    RepoPublishDue,
+)
 from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
 from hivekeeper.domain.report import Outcome, Report, Usage
@@ -217,7 +234,11 @@ class Histories(RuleBasedStateMachine):
             if working:
                 sessions.raise_budget(tx, "day", "today", Cap(pick, None))
                 key, number = working[1].key, working[0].number
-                tx.record(MailSent(f"{key}.mail-{tx.head.seq + 1}", "c.worker-1", key, number, "stop"))
+                tx.record(
+                    MailSent(
+                        f"{key}/mail-{tx.head.seq + 1}", "inform", "c.worker-1", key, number, {"text": "stop"}, "t"
+                    )
+                )
             if repo := self.pick_repo(pick, *RepoState):
                 tx.record(RepoPinned(repo.name, f"{pick}", [".mcp.json"]))
 
@@ -335,7 +356,7 @@ class Histories(RuleBasedStateMachine):
                 attempts.sweep_attempt(tx, attempt)
 
     @rule(pick=ANY)
-    @precondition(lambda self: self.world.seq() > 40)
+    @precondition(lambda self: self.world.seq() > 30)
     def archive(self, pick: int) -> None:
         convoy = self.pick_convoy(pick)
         if convoy and convoy.state.value in ("COMPLETE", "FAILED"):
@@ -364,7 +385,7 @@ class Histories(RuleBasedStateMachine):
 
 TestReplay = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")(Histories.TestCase)
 TestReplay = pytest.mark.timeout(600)(TestReplay)  # many, on a machine that others use
-TestReplay.settings = settings(max_examples=60, stateful_step_count=60, derandomize=True)
+TestReplay.settings = settings(max_examples=70, stateful_step_count=60, derandomize=True)
 
 
 def test_random_histories_come_to_every_common_end() -> None:
@@ -418,12 +439,27 @@ def write_the_sessions(world: World) -> None:
     with world.ask() as tx:
         sessions.raise_budget(tx, "convoy", "c", Cap(10, None))
         sessions.lift_hold(tx, "runner", "claude")
-        tx.record(MailSent("c/working.1.7", "c.worker-1", "c/working", 1, "stop"))
-        tx.record(MailSent("c/working.1.8", "c.worker-1", "c/working", 1, "go"))
+        tx.record(MailSent("c/working/7", "inform", "c.worker-1", "c/working", 1, {"text": "stop"}, "c/working/7"))
+        tx.record(MailSent("c/working/8", "inform", "c.worker-1", "c/working", 1, {"text": "go"}, "c/working/8"))
     with world.keep() as tx:
         rows = {row.id: row for row in queries.list_open_mail(tx.connection)}
-        mail.deliver_mail(tx, rows["c/working.1.7"], world.run("run-RUNNING"))
+        mail.deliver_mail(tx, rows["c/working/7"], world.run("run-RUNNING"))
         mail.return_mail(tx, "c/working", "its task is complete")
+        write = partial(MailAccepted, type="inform", sender="c.worker-2", task="c/working", attempt=1, payload={})
+        for number in (1, 2, 3):
+            tx.record(write(f"m/{number}", receiver="c.worker-1", thread=f"m/{number}"))
+            tx.record(MailDelivered(f"m/{number}"))
+        tx.record(MailForwarded("m/1"))
+        tx.record(MailAssigned("m/1", "c/working", 2))
+        tx.record(MailHandled("m/2"))
+        tx.record(AttemptProgressed("c/working", 1, "half done"))
+        tx.record(AttemptFinished("c/working", 1, commit(1)))
+        for number in (4, 5):
+            tx.record(MailSettled(f"m/{number}", "QUARANTINED", "?", "c.worker-1", "person", None, None, {}, "m/4"))
+    with world.ask() as tx:
+        tx.record(MailClosed("m/3"))
+        tx.record(MailDropped("m/4"))
+        tx.record(MailRequeued("m/5", "inform", "c.worker-1", "c/working", 1, {}))
 
 
 def write_the_queue(world: World) -> None:

@@ -1,15 +1,31 @@
-"""Messages: written by the hive or a person, delivered with a session, handled when its work ends, or returned."""
+"""The life of a message: sent, delivered, handled, or returned when nobody can read it any more."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from hivekeeper.commands.sessions import lift_hold
 from hivekeeper.domain import events as e
-from hivekeeper.domain.merge import PRIORITY_MERGE
-from hivekeeper.domain.rows import AttemptRow, MailRow, RunRow, TaskRow
-from hivekeeper.domain.runner import Reach, Runner
-from hivekeeper.domain.states import MailState, RunState
+from hivekeeper.domain import protocol as p
+from hivekeeper.domain.mail import Receiver
+from hivekeeper.domain.mail_row import MailRow
+from hivekeeper.domain.names import find_nearest
+from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
+from hivekeeper.domain.run import HELP
+from hivekeeper.domain.states import AttemptState, MailState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
+from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
+
+_MAX_DIGITS = 9
+_IN_SESSION = (AttemptState.WORKING, AttemptState.PARKED)
+_NO_TASK = "_hive"  # what begins the ids of messages that are about no task
+
+
+def make_id(tx: Transaction, task: str | None) -> str:
+    """Make the id of the next message."""
+    return f"{task or _NO_TASK}/mail-{tx.head.seq + 1}"
 
 
 def name_worker(task: TaskRow, worker: int) -> str:
@@ -17,55 +33,207 @@ def name_worker(task: TaskRow, worker: int) -> str:
     return task.agent or f"{task.convoy}.worker-{worker}"
 
 
+def name_origin(task: str, attempt: int) -> str:
+    """Name an attempt as the origin of messages."""
+    return f"{task}.{attempt}"
+
+
+def find_receiver(connection: Connection, address: str, convoy: str = "") -> Receiver | str:
+    """Find who an address means; a sentence says why it means nobody.
+
+    It is an address of the hive, an agent's name, `CONVOY.worker-N`, `worker-N` if only one is meant, or a task.
+    """
+    if role := p.ADDRESSES.get(address):
+        return Receiver(role.value, role)
+    if tasks := queries.list_tasks_of_agent(connection, address):
+        keys = {task.key for task in tasks}
+        working = (each for state in _IN_SESSION for each, _ in queries.list_open_attempts(connection, state))
+        at_work = next((each for each in working if each.task in keys), None)
+        found = (at_work.task, at_work.number) if at_work else (None, None)  # it waits for the agent's next session
+        return Receiver(address, p.Role.WORKER, *found)
+    attempts = _list_workers(connection, address, convoy)
+    if len(attempts) > 1:
+        return f"'{address}' may mean {', '.join(f'{each.convoy}.{address}' for each in attempts)}"
+    task = queries.find_task(connection, attempts[0].task if attempts else address)
+    if task is None:
+        meant = find_nearest(address, queries.list_addresses(connection))
+        return f"there is no receiver '{address}'" + (f"; did you mean '{meant}'?" if meant else "")
+    if task.state not in (TaskState.PENDING, TaskState.IN_PROGRESS):
+        return f"{address} has ended: {task.key} is {task.state}"
+    named = name_worker(task, attempts[0].worker) if attempts else task.agent or task.key
+    return Receiver(named, p.Role.WORKER, task.key, task.attempts)
+
+
+def _list_workers(connection: Connection, address: str, convoy: str) -> list[AttemptRow]:
+    """List the attempts that `CONVOY.worker-N` or `worker-N` may mean; for the latter, this convoy comes first."""
+    of, mark, number = address.rpartition("worker-")
+    if not mark or not number.isdecimal() or len(number) > _MAX_DIGITS or (of and not of.endswith(".")):
+        return []
+    if not of:
+        found = queries.list_open_workers(connection, int(number))
+        if found:
+            return [each for each in found if each.convoy == convoy] or found
+    of_convoy = of.removesuffix(".") or convoy
+    return queries.list_rows(connection, AttemptRow, "number", convoy=of_convoy, worker=int(number))
+
+
 def send_mail(
     tx: Transaction, kind: str, sender: str, task: TaskRow, attempt: AttemptRow, payload: dict[str, Any]
 ) -> None:
     """Record a message from a part of the hive to a task's worker, or to its successor."""
-    receiver, number = name_worker(task, attempt.worker), attempt.number
-    tx.record(e.MailAccepted(_make_id(tx, task.key), kind, sender, receiver, task.key, number, payload))
+    mail, receiver = make_id(tx, task.key), name_worker(task, attempt.worker)
+    tx.record(e.MailAccepted(mail, kind, sender, receiver, task.key, attempt.number, payload, thread=mail))
 
 
 def write_to_next(tx: Transaction, task: TaskRow, text: str) -> None:
     """Record a message from a person to whoever tries a task next."""
     attempts = queries.list_attempts_of_task(tx.connection, task.key)
-    receiver = name_worker(task, attempts[-1].worker) if attempts else task.key
-    tx.record(e.MailSent(_make_id(tx, task.key), receiver, task.key, task.attempts, text))
+    address = name_worker(task, attempts[-1].worker) if attempts else task.key
+    _send(tx, p.INFORM, Receiver(address, p.Role.WORKER, task.key, task.attempts), {"text": text})
 
 
-def write_to_worker(tx: Transaction, task: TaskRow, attempt: AttemptRow, runner: Runner | None, text: str) -> None:
-    """Record a message from a person to a session that is running; refused where it could not be delivered."""
-    runs = queries.list_runs_of_attempt(tx.connection, attempt.task, attempt.number)
-    if not any(run.kind == "agent" and run.state is RunState.RUNNING for run in runs):
-        what = f"Worker {attempt.worker} has no agent running for {attempt.task} just now."
-        raise InputError(what, advice="See what it does: hive worker ls")
-    if runner is None or runner.reach is Reach.NONE:
-        who = f"'{runner.name}'" if runner else "A command"
-        what = f"{who} cannot be told anything while it works."
-        raise InputError(what, advice=f"End it, and say it in the task: hive worker kill {attempt.task}")
-    receiver = name_worker(task, attempt.worker)
-    tx.record(e.MailSent(_make_id(tx, attempt.task), receiver, attempt.task, attempt.number, text))
+def send_as_person(
+    tx: Transaction, protocol: Mapping[str, p.MessageType], type_: str, address: str, payload: dict[str, Any]
+) -> MailRow:
+    """Record a message from a person; one that could reach nobody is refused."""
+    known = _get_type(protocol, type_, payload)
+    found = find_receiver(tx.connection, address)
+    if isinstance(found, str):
+        raise InputError(f"The message was not sent: {found}.", advice="To see who is at work: hive worker ls")
+    if (p.Role.PERSON, found.role) not in known.routes:
+        allowed = [each.name for each in protocol.values() if (p.Role.PERSON, found.role) in each.routes]
+        what = f"You cannot send a message of type {known.name} to {found.address}."
+        raise InputError(what, advice=f"You can send it: {', '.join(allowed) or 'nothing'}.")
+    return _send(tx, known.name, found, payload)
 
 
-def deliver_mail(tx: Transaction, mail: MailRow, run: RunRow) -> None:
-    """Record that a run which was given a message has started."""
-    tx.record(e.MailDelivered(mail.id, mail.task, run.id), occurred_at=run.started_at)
+def reply_as_person(
+    tx: Transaction,
+    protocol: Mapping[str, p.MessageType],
+    mail: MailRow,
+    payload: dict[str, Any],
+    type_: str = p.INFORM,
+) -> MailRow:
+    """Record a person's reply to a message that was sent to them or to the hive; a task that waits for it continues."""
+    known, asked = _get_type(protocol, type_, payload), protocol.get(mail.type)
+    if mail.receiver not in p.ADDRESSES or asked is None or not asked.expects_reply:
+        what = f"{mail.id} is of type {mail.type}, to {mail.receiver}: nobody waits for your reply."
+        raise InputError(what, advice=f"To write to its sender: hive mail send {mail.sender} '...'")
+    found = find_receiver(tx.connection, mail.origin_task or mail.sender)
+    if isinstance(found, str):
+        raise InputError(f"The reply was not sent: {found}.", advice=f"To close the request: hive mail done {mail.id}")
+    sent = _send(tx, known.name, replace(found, address=mail.sender), payload, mail)
+    close_mail(tx, mail, f"answered by {sent.id}")
+    return sent
 
 
-def end_mail_of_attempt(tx: Transaction, task: str, attempt: int) -> None:
-    """Record that an attempt's session has ended: what was delivered to it is handled, and no hotfix concerns it."""
-    for mail in queries.list_open_mail(tx.connection, task):
-        if mail.state is MailState.DELIVERED:
-            tx.record(e.MailHandled(mail.id, task), why="the attempt that read it has ended")
-        elif mail.type == PRIORITY_MERGE and mail.attempt == attempt:
-            tx.record(e.MailReturned(mail.id, task), why="its worker had ended")
+def _get_type(protocol: Mapping[str, p.MessageType], name: str, payload: Mapping[str, Any]) -> p.MessageType:
+    if (known := protocol.get(name)) is None:
+        meant = find_nearest(name, protocol)
+        advice = f"Did you mean '{meant}'?" if meant else f"The types are {', '.join(protocol)}."
+        raise InputError(f"There is no type of message '{name}'.", advice=advice)
+    if problem := p.check_payload(known, payload):
+        raise InputError(f"This is no {known.name}: {problem}.", advice="Nothing was sent.")
+    return known
+
+
+def _send(tx: Transaction, type_: str, to: Receiver, payload: dict[str, Any], parent: MailRow | None = None) -> MailRow:
+    mail = make_id(tx, to.task or (parent.task if parent else None))
+    thread, of, hops = (parent.thread, parent.id, parent.hops + 1) if parent else (mail, None, 0)
+    tx.record(e.MailSent(mail, type_, to.address, to.task, to.attempt, payload, thread, of, hops))
+    return get_row(tx, mail)
+
+
+def get_row(tx: Transaction, mail: str) -> MailRow:
+    """Get a message that this transaction has written."""
+    row = queries.find_mail(tx.connection, mail)
+    assert row is not None
+    return row
+
+
+def close_mail(tx: Transaction, mail: MailRow, why: str) -> bool:
+    """Record that a person has dealt with a message; False when it was settled before."""
+    now = queries.find_mail(tx.connection, mail.id)
+    if now is None or not now.is_open:
+        return False
+    tx.record(e.MailClosed(mail.id), why=why)
+    if mail.type == p.HELP_REQUEST and mail.origin_task:
+        lift_hold(tx, "task", mail.origin_task, cause=HELP, why=why)
+    return True
+
+
+def requeue_mail(tx: Transaction, protocol: Mapping[str, p.MessageType], mail: MailRow, draft: p.Draft) -> MailRow:
+    """Record that a quarantined message is delivered after all, as a person has mended it."""
+    if mail.state is not MailState.QUARANTINED:
+        said = mail.state.value.lower()
+        raise InputError(f"{mail.id} is {said}, not quarantined.", advice="Type: hive mail quarantine ls")
+    drop, found = f"To throw it away: hive mail quarantine drop {mail.id}", find_receiver(tx.connection, draft.receiver)
+    if isinstance(found, str):
+        raise InputError(f"It was not requeued: {found}.", advice=drop)
+    if (p.Role.WORKER, found.role) not in protocol[draft.type].routes:
+        raise InputError(f"A worker cannot send {draft.type} to {found.address}.", advice=drop)
+    task, attempt = (found.task, found.attempt) if found.role is p.Role.WORKER else (mail.task, mail.attempt)
+    body = e.MailRequeued(mail.id, draft.type, found.address, task, attempt, draft.payload)
+    tx.record(body, why="requeued by a person")
+    return get_row(tx, mail.id)
+
+
+def drop_mail(tx: Transaction, mail: MailRow, why: str) -> bool:
+    """Record that a person threw a quarantined message away; False when it was not quarantined."""
+    now = queries.find_mail(tx.connection, mail.id)
+    if now is None or now.state is not MailState.QUARANTINED:
+        return False
+    tx.record(e.MailDropped(mail.id), why=why or "thrown away by a person")
+    return True
+
+
+def deliver_mail(tx: Transaction, mail: MailRow, run: RunRow | None = None) -> None:
+    """Record that a message is where its receiver reads it: in its inbox, or with a run that has started."""
+    now = queries.find_mail(tx.connection, mail.id)
+    if now is not None and now.is_open and (now.state is MailState.ACCEPTED or (run and now.delivered_run is None)):
+        tx.record(e.MailDelivered(mail.id, run.id if run else None), occurred_at=run.started_at if run else None)
+
+
+def handle_mail(tx: Transaction, mail: MailRow, why: str) -> None:
+    """Record that a message's receiver has dealt with it."""
+    now = queries.find_mail(tx.connection, mail.id)
+    if now is not None and now.is_open:
+        tx.record(e.MailHandled(mail.id), why=why)
+
+
+def assign_mail(tx: Transaction, task: TaskRow, attempt: int) -> None:
+    """Record that what waited for a task's agent is for its worker now."""
+    for mail in queries.list_mail_for_agent(tx.connection, task.agent) if task.agent else ():
+        tx.record(e.MailAssigned(mail.id, task.key, attempt))
+
+
+def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, is_reported: bool) -> None:
+    """Record that an attempt has ended: what its sessions were given is handled, and the next one gets the rest.
+
+    If it `is_reported` and its worker has not said that it is done, that is recorded in its name.
+    """
+    for mail in queries.list_open_mail(tx.connection, task.key):
+        if mail.receiver in p.ADDRESSES or (mail.attempt or 0) > attempt.number:
+            continue
+        if mail.delivered_run is not None:
+            tx.record(e.MailHandled(mail.id), why="the attempt that read it has ended")
+        elif mail.type == p.PRIORITY_MERGE:
+            tx.record(e.MailReturned(mail.id), why="its worker had ended")
+        elif mail.state is MailState.DELIVERED:
+            tx.record(e.MailForwarded(mail.id), why="its worker ended before it read it")
+    if is_reported and attempt.finished_at is None:
+        mail_id, number, sender = make_id(tx, task.key), attempt.number, name_worker(task, attempt.worker)
+        body = e.MailSettled(
+            mail_id, MailState.HANDLED, p.TASK_COMPLETE, sender, p.Role.QUEUE.value, task.key, number,
+            {"task_id": task.id}, mail_id, origin=name_origin(task.key, number),
+        )  # fmt: skip
+        tx.record(body, why="recorded by the hive: the worker ended without a message")
 
 
 def return_mail(tx: Transaction, task: str, why: str) -> None:
-    """Record that nobody will read what is left for a task."""
+    """Record that nobody will read what is left for a task; what it asked of others is answered by its end."""
     for mail in queries.list_open_mail(tx.connection, task):
-        body = e.MailHandled if mail.state is MailState.DELIVERED else e.MailReturned
-        tx.record(body(mail.id, task), why=why)
-
-
-def _make_id(tx: Transaction, task: str) -> str:
-    return f"{task}.mail-{tx.head.seq + 1}"
+        if mail.delivered_run is not None or mail.receiver in p.ADDRESSES:
+            tx.record(e.MailHandled(mail.id), why=why)
+        else:
+            tx.record(e.MailReturned(mail.id), why=why)

@@ -8,7 +8,7 @@ from hivekeeper.commands.attempts import complete_task, fail_attempt
 from hivekeeper.commands.mail import send_mail
 from hivekeeper.domain import events as e
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.merge import QUEUE, REWORK_REQUEST
+from hivekeeper.domain.protocol import REWORK_REQUEST, Role
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
@@ -83,7 +83,7 @@ def reject(
 ) -> None:
     """Record that the change does not land; the task is tried again, knowing why, or waits for a person."""
     tx.record(e.MergeRejected(entry.task, entry.attempt), why=why)
-    send_mail(tx, REWORK_REQUEST, QUEUE, task, attempt, {**body, "why": why})
+    send_mail(tx, REWORK_REQUEST, Role.QUEUE, task, attempt, {**body, "why": why})
     fail_attempt(tx, task, attempt, why=why, at=tx.now)
 
 

@@ -21,6 +21,7 @@ from hivekeeper.config.located import (
     read_text,
     rule,
 )
+from hivekeeper.config.mail_types import MailType, find_type_problems, make_protocol
 from hivekeeper.config.values import FILE_NAME, read_duration, read_size, read_whole
 from hivekeeper.domain.names import NAME_RULE, is_name, show
 from hivekeeper.domain.price import Price
@@ -139,6 +140,8 @@ class _Runner(Checked):
 
 
 TABLES: dict[str, type[Checked]] = {table: _make_table(table) for table in DECLARED}
+_types: Any = (dict[str, MailType], {})
+TABLES["mail"] = create_model("_Mail", __base__=TABLES["mail"], types=_types)
 _PARTS: dict[str, Any] = {table: (model, model()) for table, model in TABLES.items()}
 _PARTS |= {"prices": (dict[str, _Price], {}), "runners": (dict[str, _Runner], {})}
 _File = create_model("_File", __base__=Checked, **{table: _PARTS[table] for table in ORDER})
@@ -152,6 +155,8 @@ def _place(loc: Loc) -> tuple[str, type[Checked]]:
         case ("runners", name, *rest):
             where = f"[runners.{name if is_name(str(name)) else show(name)}]"
             return (f"'price' in {where}", _Price) if rest[:1] == ["price"] else (where, _Runner)
+        case ("mail", "types", str(name), *_):
+            return f"[mail.types.{name}]", MailType
         case (str(table), *_) if table in TABLES:
             return f"[{table}]", TABLES[table]
     return "this file", _File
@@ -175,6 +180,7 @@ def load_settings(directory: Path) -> Settings:
     return Settings(
         **values,
         runners=PRESETS | {name: _make_runner(name, table) for name, table in file.runners.items()},
+        protocol=make_protocol(file.mail.types),
         prices=PRICES | {name.casefold(): Price(**price.model_dump()) for name, price in file.prices.items()},
     )
 
@@ -194,6 +200,9 @@ def _find_problems(file: Any, problems: Problems) -> Iterator[tuple[Loc, str]]: 
     if resolver is not None and resolver not in known:
         said = f"'resolver' in [queue] is {show(resolver)}, and there is no such runner"
         yield ("queue", "resolver"), f"{said}{problems.did_you_mean(resolver, known)}"
+    for name, type_ in file.mail.types.items():
+        for what, *where in find_type_problems(name, type_, problems):
+            yield ("mail", "types", name, *where), what
     for name, runner in file.runners.items():
         for what, *where in _find_runner_problems(name, runner, problems):
             yield ("runners", name, *where), what

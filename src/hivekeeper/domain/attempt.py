@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from hivekeeper.domain.report import Outcome
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
-from hivekeeper.domain.run import PERSON
+from hivekeeper.domain.run import FINISHED, HELP, PERSON
 from hivekeeper.domain.sequences import OUTPUTS_MISSING
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.steps import End, Failed, find_signal
 
+FINISH_GRACE_S = 10.0  # for an agent to end by itself, after it said that it would
 RESTARTED = "the machine restarted before its work was safe on disk"
 
 
@@ -52,20 +53,26 @@ def describe_failure(failed: Failed) -> Fail:
     return Fail(f"{_FAILURES[failed.run.kind]}: {describe_ending(failed.run)}")
 
 
-def judge_attempt(task: TaskRow, runs: Sequence[RunRow], boot_id: str) -> Judge | Fail | LeaveUnknown:
-    """Judge an attempt whose runs have ended, by how its agent ended and whether its work was saved."""
+def judge_attempt(
+    task: TaskRow, runs: Sequence[RunRow], boot_id: str, *, is_finished: bool = False
+) -> Judge | Fail | LeaveUnknown:
+    """Judge an attempt whose runs have ended, by how its agent ended and whether its work was saved.
+
+    An agent that `is_finished` has said so before it ended, so it does not matter how it ended.
+    """
     last = {run.kind: run for run in runs}
     agent, snapshot = last["agent"], last.get("snapshot")
-    is_unknown = _may_have_run(task, agent)
+    ended_well = agent.ended_well or (is_finished and agent.state is RunState.EXITED)
+    is_unknown = not ended_well and _may_have_run(task, agent)
     if snapshot is not None and not snapshot.succeeded and snapshot.exit_status != OUTPUTS_MISSING and not is_unknown:
         return Fail(f"its work could not be saved: {describe_ending(snapshot)}")
     saved_in = snapshot.boot_id if snapshot else boot_id
-    if agent.ended_well and (saved_in == agent.boot_id or not task.has_sandbox):
+    if ended_well and (saved_in == agent.boot_id or not task.has_sandbox):
         if snapshot is not None and not snapshot.succeeded:
             return Fail(f"it ended with exit code 0 but {snapshot.reason}")
         return Judge()
-    ending = RESTARTED if agent.ended_well else describe_ending(agent)
-    if is_unknown or (agent.ended_well and not task.repo and not task.idempotent):
+    ending = RESTARTED if ended_well else describe_ending(agent)
+    if is_unknown or (ended_well and not task.repo and not task.idempotent):
         return LeaveUnknown(f"it may have run: {agent.reason if agent.state is RunState.LOST else ending}")
     return Fail(ending)
 
@@ -109,6 +116,25 @@ def is_saved(runs: Sequence[RunRow], *, since: str) -> bool | None:
     return any(run.kind == "save" and run.intended_at >= since and not run.is_open for run in runs)
 
 
+@dataclass(frozen=True, slots=True)
+class Dismissal:
+    """An agent that is stopped when `FINISH_GRACE_S` have passed since a moment, and why."""
+
+    agent: RunRow
+    since: str
+    why: str
+    cause: str
+
+
+def find_dismissal(agent: RunRow | None, attempt: AttemptRow | None, helpless_since: str | None) -> Dismissal | None:
+    """Find whether an agent has said that it is finished, or that it waits for help, and has not ended."""
+    if agent is None or attempt is None or agent.state is not RunState.RUNNING or agent.kill_requested_at:
+        return None
+    if attempt.finished_at:
+        return Dismissal(agent, attempt.finished_at, "it has said that its work is finished", FINISHED)
+    return Dismissal(agent, helpless_since, "it waits for help", HELP) if helpless_since else None
+
+
 def decide_start(previous: AttemptRow | None, runs: Sequence[RunRow], saved: str | None) -> str | None:
     """Decide which commit an attempt starts from; None is what has landed.
 
@@ -116,7 +142,9 @@ def decide_start(previous: AttemptRow | None, runs: Sequence[RunRow], saved: str
     not, or that had itself continued from another's work.
     """
     agents = [run for run in runs if run.kind == "agent"]
-    if previous is None or previous.start is not None or not agents or agents[-1].ended_well:
+    if previous is None or previous.start is not None or previous.finished_at is not None:
+        return None
+    if not agents or agents[-1].ended_well:
         return None
     return None if agents[-1].ended_by == "disk" else saved  # it was larger than a worker's limit
 

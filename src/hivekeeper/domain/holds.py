@@ -1,5 +1,6 @@
 """Holds in words: what waits and why, and the command that ends a wait which no time ends."""
 
+from hivekeeper.domain import run
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.report import Outcome
 
@@ -11,6 +12,7 @@ _SENTENCES = {
     Outcome.AUTH: "{name} is not signed in",
     Outcome.SETUP: "{name} could not start",
     "missing": "{name} cannot be started",
+    run.HELP: "{name} waits for help",
 }
 
 
@@ -25,6 +27,8 @@ def find_command(hold: HoldRow) -> str:
     match hold.scope, hold.cause:
         case "repo", _:
             return f"hive runner trust {hold.name}"
+        case _, run.HELP:
+            return "hive mail inbox  (and reply)"
         case _, "budget":
             return f"hive budget raise {hold.name} --money DOLLARS  (or --tokens)"
         case _, Outcome.AUTH:

@@ -9,7 +9,6 @@ from hivekeeper.domain.rows import RepoRow, TaskRow
 
 MAX_ROUNDS = 200
 HOTFIX_PRIORITY = 10_000
-QUEUE, REWORK_REQUEST, PRIORITY_MERGE = "queue", "REWORK_REQUEST", "PRIORITY_MERGE"
 REDO, REWORK = "anew", "rework"
 MAX_OUTPUT = 4_000
 MAX_SUBJECT, MAX_BODY = 120, 4_000

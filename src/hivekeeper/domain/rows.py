@@ -10,12 +10,10 @@ from hivekeeper.domain.report import ENDED_WELL
 from hivekeeper.domain.schema import table
 from hivekeeper.domain.states import (
     OPEN_ATTEMPTS,
-    OPEN_MAIL,
     OPEN_MERGES,
     OPEN_RUNS,
     AttemptState,
     ConvoyState,
-    MailState,
     MergeState,
     RepoState,
     RunState,
@@ -183,6 +181,7 @@ class SwarmRow:
         "task_by_convoy ON task (convoy, state)",
         # Few tasks are user branches, and they need no worker.
         "task_branch ON task (state) WHERE branch IS NOT NULL",
+        "task_by_agent ON task (agent) WHERE agent IS NOT NULL",
     ),
 )
 class TaskRow:
@@ -290,6 +289,7 @@ class TaskRunnerRow:
         f"attempt_open ON attempt (state) WHERE {is_in(OPEN_ATTEMPTS)}",
         "attempt_unswept ON attempt (ended_at) WHERE sandbox = 'PRESENT'",
         "attempt_by_swarm ON attempt (convoy, swarm, state)",
+        "attempt_by_worker ON attempt (convoy, worker)",
     ),
 )
 class AttemptRow:
@@ -309,6 +309,9 @@ class AttemptRow:
     commit_id: str | None = None
     parked_at: str | None = None
     parked_seq: int = 0
+    progress: str = ""
+    finished_at: str | None = None
+    pinned: str | None = None
 
 
 @table(
@@ -441,39 +444,3 @@ class RunRow:
     def is_unread(self) -> bool:
         """Whether an agent program has ended and its output was not read to the end yet."""
         return self.runner is not None and self.outcome is None and not self.is_open
-
-
-@table(
-    "mail",
-    key={"id": "mail"},
-    references={"task": "task"},
-    constraints=(
-        "CHECK (state <> 'DELIVERED' OR delivered_at IS NOT NULL)",
-        f"CHECK (({is_in(OPEN_MAIL)}) = (ended_at IS NULL))",
-    ),
-    indexes=(
-        "mail_by_task ON mail (task, attempt)",
-        f"mail_open ON mail (task) WHERE {is_in(OPEN_MAIL)}",
-    ),
-)
-class MailRow:
-    """A message about a task, to the worker of an attempt at it, or else to that of the next attempt."""
-
-    id: str
-    type: str
-    sender: str
-    receiver: str
-    task: str
-    attempt: int
-    payload: str
-    state: MailState
-    sent_at: str
-    seq: int = 0
-    delivered_at: str | None = None
-    delivered_run: str | None = None
-    ended_at: str | None = None
-    reason: str = ""
-
-    def get_payload(self) -> dict[str, Any]:
-        """Read what it says."""
-        return dict(json.loads(self.payload))

@@ -9,6 +9,7 @@ from hivekeeper.domain.states import RunState
 
 # Why a stop was requested: by a person, or for a reason that does not end the attempt.
 PERSON, MESSAGE, BUDGET, LIMIT, DOWN = "person", "message", "budget", "limit", "down"
+FINISHED, HELP, HANDED_OFF = "finished", "help", "handed off"
 
 
 @dataclass(frozen=True, slots=True)

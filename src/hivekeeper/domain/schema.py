@@ -175,6 +175,7 @@ class Take:
 
 AT = Take(lambda event: event.occurred_at)
 WHY = Take(lambda event: event.why)
+WHO = Take(lambda event: event.who)
 SEQ = Take(lambda event: event.seq)
 
 
@@ -262,10 +263,17 @@ def updates(
     return bind
 
 
-def moves(row: type, state: StrEnum, *copies: str, where: Mapping[str, Source] | None = None, **values: Source) -> Bind:
-    """Move a row into a state, from any of those that the table of transitions leads there from."""
+def moves(
+    row: type,
+    state: StrEnum,
+    *copies: str,
+    where: Mapping[str, Source] | None = None,
+    sources: tuple[StrEnum, ...] = (),
+    **values: Source,
+) -> Bind:
+    """Move a row into a state, from those that the table of transitions leads there from, or only from `sources`."""
     given: dict[str, Any] = {**values, "state": state}
-    return updates(row, *copies, states=sources_of(state), where=where, **given)
+    return updates(row, *copies, states=sources or sources_of(state), where=where, **given)
 
 
 def upserts(row: type, *copies: str, **values: Source) -> Bind:

@@ -3,7 +3,8 @@
 An attempt's sessions are its runs of kind `agent`, one after another in one sandbox. After a usage limit the runner is
 put on hold for every task, and the attempt continues when the hold ends, or with another runner that may take the
 prompt. A conversation that grew too long is followed by a fresh one that is told what was done so far. A failing
-service is retried later. A message interrupts the session, which resumes with the message. Any other end is final, and
+service is retried later. A message interrupts the session, which resumes with the message. One that asked for help
+resumes with the reply. Any other end is final, and
 evidence decides. `domain/admission.py` decides whether a session may start now.
 """
 
@@ -11,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain.hive_rows import HoldRow
+from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.report import LIMITED, NEEDS_PERSON, Outcome
-from hivekeeper.domain.rows import MailRow, RunRow, TaskRow
-from hivekeeper.domain.run import PERSON
+from hivekeeper.domain.rows import RunRow, TaskRow
+from hivekeeper.domain.run import FINISHED, HANDED_OFF, PERSON
 from hivekeeper.domain.states import RunState
 
-INFORM = "inform"  # what a person writes to a worker
 MAX_FRESH_SESSIONS = 3
 MAX_SERVER_ERRORS = 5
 MAX_NO_ANSWERS = 5
@@ -58,7 +59,7 @@ class NextSession:
 
 
 def decide_next_session(
-    task: TaskRow, agents: Sequence[RunRow], told: Sequence[MailRow], boot_id: str
+    task: TaskRow, agents: Sequence[RunRow], told: Sequence[MailRow], boot_id: str, *, waits_for_help: bool = False
 ) -> NextSession | None:
     """Decide whether another session follows the last one of an attempt, whose report was recorded."""
     last = agents[-1]
@@ -79,10 +80,13 @@ def decide_next_session(
             return NextSession(resume=False) if _count(agents, Outcome.CONTEXT_LIMIT) <= MAX_FRESH_SESSIONS else None
         case Outcome.KILLED if last.ended_by == "killed":
             # A stop by a person is final; one for a message, a limit or a budget is not.
-            return None if last.kill_cause in (None, PERSON) else NextSession(resume=True)
+            if last.kill_cause in (None, PERSON, FINISHED):
+                return None
+            return NextSession(resume=last.kill_cause != HANDED_OFF)
         case Outcome.DONE | Outcome.EMPTY | Outcome.REFUSED:
             # A message came in before it ended, and it has not seen it.
-            return NextSession(resume=True) if any(message.seq > last.intended_seq for message in told) else None
+            is_told = any(message.seq > last.intended_seq for message in told)
+            return NextSession(resume=True) if is_told or waits_for_help else None
         case _:
             return None
 

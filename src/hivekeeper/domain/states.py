@@ -54,12 +54,18 @@ class MergeState(StrEnum):
 
 
 class MailState(StrEnum):
-    """A message is accepted, delivered to a session that has started, and handled when that work ends, or returned."""
+    """A message is accepted, delivered to where its receiver reads it, and handled; or it is refused.
+
+    QUARANTINED messages could not be read and wait for a person; RETURNED ones have no possible receiver; DROPPED ones
+    were too many.
+    """
 
     ACCEPTED = "ACCEPTED"
     DELIVERED = "DELIVERED"
     HANDLED = "HANDLED"
     RETURNED = "RETURNED"
+    QUARANTINED = "QUARANTINED"
+    DROPPED = "DROPPED"
 
 
 class ConvoyState(StrEnum):
@@ -149,10 +155,16 @@ TRANSITIONS: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = Mapp
             ConvoyState.ARCHIVED: frozenset(),
         },
         MailState: {
-            MailState.ACCEPTED: frozenset({MailState.DELIVERED, MailState.RETURNED}),
-            MailState.DELIVERED: frozenset({MailState.HANDLED}),
+            MailState.ACCEPTED: frozenset({MailState.DELIVERED, MailState.HANDLED, MailState.RETURNED}),
+            # From DELIVERED to itself: a session was given what lies in its inbox. Back to ACCEPTED: its worker ended
+            # before it read it, so its successor gets it.
+            MailState.DELIVERED: frozenset(
+                {MailState.DELIVERED, MailState.ACCEPTED, MailState.HANDLED, MailState.RETURNED}
+            ),
             MailState.HANDLED: frozenset(),
             MailState.RETURNED: frozenset(),
+            MailState.QUARANTINED: frozenset({MailState.ACCEPTED, MailState.DROPPED}),
+            MailState.DROPPED: frozenset(),
         },
         SwarmState: {SwarmState.OPEN: frozenset({SwarmState.CLOSED}), SwarmState.CLOSED: frozenset()},
         RepoState: {

@@ -3,12 +3,10 @@
 Making an object is not an effect: nothing points to it until a run moves a ref.
 """
 
-import hashlib
 import os
 import posixpath
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
 import threading
@@ -24,7 +22,6 @@ from hivekeeper.errors import UnavailableError
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT, REPLACED
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git knows it without having it
-_MAX_HASHED = 64 << 20
 _OLDEST_GIT = (2, 38)
 _OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
 _FAULT = re.compile(r"^error: object ([0-9a-f]{40,64}): (.+)$", re.MULTILINE)
@@ -378,31 +375,6 @@ def find_damage(mirror: Path) -> str | None:
         return None
     said = (result.stderr.strip() or result.stdout.strip()).splitlines()
     return said[0] if said else f"git fsck ended with {result.returncode}"
-
-
-def hash_file(top: Path, path: str) -> str | None:
-    """Tell how git would name the content of a worker's file; no link is followed, wherever on the way it is."""
-    try:
-        with os.fdopen(_open_beneath(top, path), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None
-            data = file.read(_MAX_HASHED)
-    except OSError:
-        return None
-    return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
-
-
-def _open_beneath(top: Path, path: str) -> int:
-    """Open a file below a directory that a living worker may change, one name after the other."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    opened = os.open(top, flags)
-    for name in path.split("/"):
-        try:
-            inner = os.open(name, flags, dir_fd=opened)
-        finally:
-            os.close(opened)
-        opened = inner
-    return opened
 
 
 @lru_cache(maxsize=4096)  # the queue asks at every pass, and the answer never changes

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hivekeeper.config.settings import load_settings
@@ -128,6 +129,8 @@ class Keeper:
         if new.settings == self.hive.settings:
             return False
         self.hive, self._isolation = new, None
+        for loop in self.loops:
+            loop.unwatch()
         self.loops = self._build()  # as by a keeper that follows another: all that matters is in the ledger
         log.warning("hive.toml was changed: its settings hold from now on")
         return True
@@ -148,6 +151,7 @@ class Keeper:
         self.hive.ledger.on_commit[:] = [self._wake_listeners]
         targets: dict[str, Callable[[], None]] = {"nudges": self._listen}
         for loop in self.loops:
+            loop.watch(partial(self._wake, loop.name))
             targets[loop.name] = lambda name=loop.name: self._run(name)  # type: ignore[misc]  # bound now, not later
         for name, target in targets.items():
             thread = threading.Thread(target=target, name=name, daemon=True)
@@ -183,6 +187,8 @@ class Keeper:
         nudge(self.hive.places.nudge)
         for thread in self._threads:
             thread.join()
+        for loop in self.loops:
+            loop.unwatch()
         if self._socket is not None:
             self._socket.close()
         self.runs.close()

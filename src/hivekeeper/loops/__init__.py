@@ -99,6 +99,12 @@ class Loop(ABC):
         """Record the intent of a run."""
         intend_run(tx, owner, start, name_places(self._places, spec), boot_id=self._boot_id)
 
+    def watch(self, wake: Callable[[], None]) -> None:  # noqa: B027 - most loops watch nothing
+        """Start to watch what wakes this loop besides events."""
+
+    def unwatch(self) -> None:  # noqa: B027 - as above
+        """Stop watching."""
+
     @abstractmethod
     def run_once(self) -> Counts:
         """Make one pass and return what it did; empty means that another pass would do nothing either."""

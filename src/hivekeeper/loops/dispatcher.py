@@ -16,34 +16,36 @@ and records everything in one transaction.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.commands import attempts as commands
-from hivekeeper.commands.mail import deliver_mail, end_mail_of_attempt
+from hivekeeper.commands.mail import assign_mail, deliver_mail, end_mail_of_attempt
 from hivekeeper.commands.runs import request_kill
-from hivekeeper.commands.sessions import Budgets, park_attempt, place_hold, resume_attempt
+from hivekeeper.commands.sessions import park_attempt, place_hold, resume_attempt
 from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
 from hivekeeper.domain import steps
 from hivekeeper.domain.admission import Admitted, Held, may_start, need_of_task
 from hivekeeper.domain.hive_rows import HoldRow
-from hivekeeper.domain.rows import AttemptRow, MailRow, RepoRow, RunRow, TaskRow
-from hivekeeper.domain.run import RunSpec, Unclaimed
+from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.run import HELP, PERSON, RunSpec, Unclaimed
+from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.sequences import WORK
 from hivekeeper.domain.session import Hold, NextSession, StartSession, choose_session, decide_next_session
 from hivekeeper.domain.states import AttemptState, TaskState
-from hivekeeper.domain.steps import Cancelled, Stop
+from hivekeeper.domain.steps import Cancelled
 from hivekeeper.domain.waits import has_passed
-from hivekeeper.loops import Counts, Loop, Wakes
+from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.specs.attempt import Work, specify_agent, specify_step
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
+from hivekeeper.working.choosing import choose_tasks
 from hivekeeper.working.evidence import Succeeded, check_work, choose_start
-from hivekeeper.working.telling import find_delivered, list_told, tell
+from hivekeeper.working.telling import awaits_router, find_delivered, list_told, tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,16 @@ class Park:
     why: str
 
 
-Move = StartRun | PlaceHold | Park | Stop | Cancelled | Succeeded | a.Fail | a.LeaveUnknown
+@dataclass(frozen=True, slots=True)
+class StopRuns:
+    """Stop runs of the attempt."""
+
+    runs: tuple[RunRow, ...]
+    why: str
+    cause: str
+
+
+Move = StartRun | PlaceHold | Park | StopRuns | Cancelled | Succeeded | a.Fail | a.LeaveUnknown
 _WOKEN_BY = (
     e.TaskAdded,
     e.TaskRetryRequested,
@@ -77,10 +88,14 @@ _WOKEN_BY = (
     e.TaskCompleted,
     e.AttemptFailed,
     e.AttemptParked,
+    e.AttemptFinished,
     e.RepoFetched,
     e.RunReported,
     e.HoldLifted,
 )
+
+
+_OF_MAIL = (e.MailAccepted, e.MailSettled, e.MailHandled)
 
 
 class Dispatcher(Loop):
@@ -92,6 +107,14 @@ class Dispatcher(Loop):
     saves_work = True
     interval_s = 5.0
 
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._awaiting: set[str] = set()  # tasks whose messages have to be recorded first
+
+    def is_woken_by(self, body: e.Body) -> bool:
+        """Whether this event wakes the loop; one of a message only if a message is waited for."""
+        return bool(self._awaiting) if isinstance(body, _OF_MAIL) else super().is_woken_by(body)
+
     def run_once(self) -> Counts:
         """Judge ended attempts, save work in progress, then fill the free workers."""
         shutdown = self._parts.shutdown
@@ -100,89 +123,108 @@ class Dispatcher(Loop):
             holds = queries.list_holds(connection)
             runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
             working = queries.list_open_attempts(connection, AttemptState.WORKING)
-            mail = queries.list_open_mail(connection)
-            delivered: list[tuple[MailRow, RunRow]] = []
+            works = [self._gather(t, a.number, a.start, repos, runs.get((t.key, a.number), []), a) for a, t in working]
+            delivered = list(find_delivered(works, queries.list_open_mail(connection)))
             moves: list[tuple[AttemptRow, Work, Move]] = []
-            for attempt, task in working:
-                of_attempt = runs.get((task.key, attempt.number), [])
-                work = self._gather(task, attempt.number, attempt.start, repos, of_attempt)
-                delivered += find_delivered(work, mail)
+            for (attempt, _), work in zip(working, works, strict=True):
                 move = self._decide(connection, work, holds)
                 if move is not None and (not shutdown.is_closing or _is_saving(move)):
                     moves.append((attempt, work, move))
             freed = sum(_is_end(move) or isinstance(move, Park) for _, _, move in moves)
-            is_stopping = shutdown.since or shutdown.is_closing
-            free = 0 if is_stopping else max(0, self._settings.workers - len(working) + freed)
-            resumed, ready, exhausted = self._choose(connection, free)
+            is_open = not shutdown.since and not shutdown.is_closing
+            free = max(0, self._settings.workers - len(working) + freed) if is_open else 0
+            chosen = choose_tasks(connection, self._settings, free, now=self._clock.now(), branches=is_open)
             dispatched: list[tuple[Work, Move | None]] = []
-            for task in ready:
+            for task in chosen.ready:
                 start = choose_start(self._places, connection, task, repos.get(task.repo or ""))
                 work = self._gather(task, task.attempts + 1, start, repos, [])
                 dispatched.append((work, self._decide(connection, work, holds)))
-        if not moves and not dispatched and not resumed and not exhausted and not delivered:
+        if not moves and not dispatched and not chosen.resumed and not chosen.exhausted and not delivered:
             return {}
         with self._ledger.write(self._authority) as tx:
             for message, run in delivered:
                 deliver_mail(tx, message, run)
             for attempt, work, move in moves:
                 if _is_end(move):
-                    end_mail_of_attempt(tx, work.task.key, attempt.number)
+                    end_mail_of_attempt(tx, work.task, attempt, is_reported=work.has_mailbox and work.agent is not None)
                 self._record(tx, attempt, work, move)
-            for over_budget in exhausted:
-                place_hold(tx, over_budget.hold, why=over_budget.why)
-            for parked in resumed:
+            for hold, why in chosen.exhausted:
+                place_hold(tx, hold, why=why)
+            for parked in chosen.resumed:
                 resume_attempt(tx, parked)
             for work, first in dispatched:
                 commands.dispatch_task(tx, work.task, start=work.start)
+                assign_mail(tx, work.task, work.number)
                 if isinstance(first, StartRun):  # whatever else follows is decided by the next pass
                     self._intend(tx, work.owner, first.start, first.spec)
-        counts = {"judged": len(moves), "dispatched": len(dispatched), "resumed": len(resumed), "held": len(exhausted)}
+        counts = {
+            "judged": len(moves),
+            "dispatched": len(dispatched),
+            "resumed": len(chosen.resumed),
+            "held": len(chosen.exhausted),
+        }
         return {**counts, "delivered": len(delivered)}
 
     def _gather(
-        self, task: TaskRow, number: int, start: str | None, repos: dict[str, RepoRow], runs: Sequence[RunRow]
+        self,
+        task: TaskRow,
+        number: int,
+        start: str | None,
+        repos: dict[str, RepoRow],
+        runs: Sequence[RunRow],
+        row: AttemptRow | None = None,
     ) -> Work:
         repo = repos[task.repo] if task.repo else None
         if repo is not None and not self._settings.queue and repo.backup is None:
             repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
         known = (self._settings.runners[name] for name in task.runners if name in self._settings.runners)
         ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
-        return Work(task, number, start, repo, runs, ignore)
+        has_mailbox = self._settings.mail and task.has_sandbox
+        return Work(task, number, start, repo, runs, ignore, row, has_mailbox=has_mailbox)
 
     # --- one attempt ------------------------------------------------------------------------------------------------
 
     def _decide(self, connection: Connection, work: Work, holds: Sequence[HoldRow]) -> Move | None:
         """Decide what comes next for an attempt; None if it has to wait."""
         task, admission = work.task, self._admit(work, holds)
-        next_session = self._find_next_session(connection, work)
+        next_session = self._find_next_session(connection, work, holds)
         is_cancelling = task.state is TaskState.CANCELLING
         facts = steps.Facts(
             self._boot_id, admission, is_cancelling=is_cancelling, repeats_last_step=next_session is not None
         )
         action = steps.decide(work.sequence, work.runs, facts)
+        if awaits_router(self._places, connection, work):
+            self._awaiting |= {task.key}
+            return None
+        self._awaiting -= {task.key}
         if action == steps.Start("sandbox", 2, 2) and self._was_started(work):
             action = steps.Park(admission) if isinstance(admission, Held) else steps.Start("agent")
         match action:
             case steps.Wait():
-                return self._save_if_due(work)
+                return self._dismiss_if_due(work, holds) or self._save_if_due(work)
             case steps.Park() | steps.Start("agent") if next_session is not None and (saving := self._save_first(work)):
                 return saving if isinstance(saving, StartRun) else None
-            case steps.Start() | steps.Park() if work.agent is None and self._lacks_runner(work):
+            case steps.Start() | steps.Park() if work.agent is None and _lacks_runner(work, self._settings.runners):
                 return _fail_without_runner(task)
             case steps.Park(held):
                 return Park(held.why)
-            case steps.Start("agent") as start:
-                return self._start_agent(connection, work, start, next_session, admission)
             case steps.Start() as start:
-                return StartRun(start, specify_step(self._places, work, start))
-            case steps.Failed() as failed:
-                return a.describe_failure(failed)
-            case steps.Done():
-                return self._judge(work)
-            case steps.Stop() | steps.Cancelled():
-                return action
+                return self._start(connection, work, start, next_session, admission)
             case steps.Later():
                 return None
+            case _:
+                return self._end(work, action)
+
+    def _end(self, work: Work, action: steps.Failed | steps.Done | steps.Stop | Cancelled) -> Move:
+        match action:
+            case steps.Failed():
+                return a.describe_failure(action)
+            case steps.Done():
+                return self._judge(work)
+            case steps.Stop(running):
+                return StopRuns(running, work.task.reason, PERSON)
+            case Cancelled():
+                return action
             case _:
                 assert_never(action)
 
@@ -193,20 +235,18 @@ class Dispatcher(Loop):
         need = need_of_task(work.task, self._settings.runners)
         return may_start(need, holds, self._clock.now(), str(work.agent.runner) if work.agent else "")
 
-    def _lacks_runner(self, work: Work) -> bool:
-        return work.needs_prompt and not self._settings.runners.keys() & {*work.task.runners}
-
-    def _find_next_session(self, connection: Connection, work: Work) -> NextSession | None:
+    def _find_next_session(self, connection: Connection, work: Work, holds: Sequence[HoldRow]) -> NextSession | None:
         """Find whether another session follows the last one; never after the snapshot or a cancellation."""
         agent = work.agent
         if agent is None or not agent.runner or agent.is_open or agent.is_unread or work.count("snapshot"):
             return None
-        if work.task.state is TaskState.CANCELLING or self._lacks_runner(work):
+        if work.task.state is TaskState.CANCELLING or work.is_finished or _lacks_runner(work, self._settings.runners):
             return None
-        told = list_told(connection, work.task.key, work.number)
-        return decide_next_session(work.task, work.agents, told, self._boot_id)
+        told = list_told(connection, work)
+        waits_for_help = _find_help(work, holds) is not None
+        return decide_next_session(work.task, work.agents, told, self._boot_id, waits_for_help=waits_for_help)
 
-    def _start_agent(
+    def _start(
         self,
         connection: Connection,
         work: Work,
@@ -214,7 +254,9 @@ class Dispatcher(Loop):
         next_session: NextSession | None,
         admission: Admitted | Held,
     ) -> Move:
-        """Start a command, or a session of a runner; a runner whose program is missing is put on hold."""
+        """Start the next run; a runner whose program is missing is put on hold."""
+        if start.kind != "agent":
+            return StartRun(start, specify_step(self._places, work, start))
         name = admission.runner if isinstance(admission, Admitted) else None
         if name is None:
             return StartRun(start, specify_agent(self._places, work, start, tell(self._places, connection, work, None)))
@@ -230,6 +272,13 @@ class Dispatcher(Loop):
     def _was_started(self, work: Work) -> bool:
         """Whether an agent ran that the ledger does not know of: after a restore of the ledger, its work is adopted."""
         return not isinstance(self._runs.look(work.owner.name_run(steps.Start("agent"))), Unclaimed)
+
+    def _dismiss_if_due(self, work: Work, holds: Sequence[HoldRow]) -> StopRuns | None:
+        """Stop an agent that has said that it is finished, or that it waits for help, and that has not ended."""
+        help_hold = _find_help(work, holds)
+        found = a.find_dismissal(work.agent, work.row, help_hold.placed_at if help_hold else None)
+        is_due = found and has_passed(to_seconds(self._clock.now()), to_seconds(found.since), a.FINISH_GRACE_S)
+        return StopRuns((found.agent,), found.why, found.cause) if found and is_due else None
 
     # --- saving -----------------------------------------------------------------------------------------------------
 
@@ -261,7 +310,7 @@ class Dispatcher(Loop):
 
     def _judge(self, work: Work) -> Move:
         """Judge an attempt by the repository and the disk, not by the exit code."""
-        verdict = a.judge_attempt(work.task, work.runs, self._boot_id)
+        verdict = a.judge_attempt(work.task, work.runs, self._boot_id, is_finished=work.is_finished)
         if not isinstance(verdict, a.Judge):
             return verdict
         if not self._settings.queue and (unpushed := a.find_backup_problem(work.runs)):
@@ -269,35 +318,6 @@ class Dispatcher(Loop):
         if work.repo is None:
             return Succeeded(output=work.task.output)  # collected and synced, or it would not be judged
         return check_work(self._places, work, work.repo)
-
-    # --- filling free workers ---------------------------------------------------------------------------------------
-
-    def _choose(self, connection: Connection, free: int) -> tuple[list[AttemptRow], list[TaskRow], list[PlaceHold]]:
-        """Choose attempts for the free workers, parked ones first, then new ones; and find what is over its budget."""
-        now = self._clock.now()
-        budgets = Budgets(connection, self._settings.day, now=now)
-        holds: dict[tuple[str, str], PlaceHold] = {}
-
-        def is_affordable(task: TaskRow) -> bool:
-            reached = budgets.find_exhausted(task) if task.runners and task.state is not TaskState.CANCELLING else None
-            if reached:
-                holds[reached[0].scope, reached[0].name] = PlaceHold(*reached)
-            return reached is None
-
-        # A cancelled attempt takes no worker: its work is only saved.
-        parked = queries.list_resumable(connection, max(free, 1), now=now, runners=self._settings.runners)
-        resumed = [
-            attempt
-            for attempt, task in parked
-            if (free > 0 or task.state is TaskState.CANCELLING) and is_affordable(task)
-        ]
-        free -= len(resumed)
-        found = queries.list_ready_tasks(connection, free, now=now, runners=self._settings.runners) if free > 0 else []
-        ready = [task for task in found if is_affordable(task)]
-        if not self._parts.shutdown.since and not self._parts.shutdown.is_closing:  # these need no worker
-            known = {task.key for task in ready}
-            ready += [task for task in queries.list_ready_branches(connection) if task.key not in known]
-        return resumed, ready, list(holds.values())
 
     # --- recording --------------------------------------------------------------------------------------------------
 
@@ -322,16 +342,26 @@ class Dispatcher(Loop):
                     commands.complete_task(tx, task, attempt.number, at=ended_at, commit=commit, output=output)
             case Cancelled():
                 commands.cancel_attempt(tx, task, attempt)
-            case Stop(to_stop):
+            case StopRuns(to_stop, why, cause):
                 for run in to_stop:
-                    request_kill(tx, run, task.reason)
+                    request_kill(tx, run, why, cause)
             case _:
                 assert_never(move)
 
 
 def _is_end(move: Move) -> bool:
     """Whether an attempt's sessions are over."""
-    return not isinstance(move, StartRun | Stop | PlaceHold | Park)
+    return not isinstance(move, StartRun | StopRuns | PlaceHold | Park)
+
+
+def _lacks_runner(work: Work, runners: Mapping[str, Runner]) -> bool:
+    return work.needs_prompt and not runners.keys() & {*work.task.runners}
+
+
+def _find_help(work: Work, holds: Sequence[HoldRow]) -> HoldRow | None:
+    """Find the hold of a task whose worker has asked for help and does not go on without."""
+    found = (hold for hold in holds if (hold.scope, hold.name, hold.cause) == ("task", work.task.key, HELP))
+    return next((hold for hold in found if not hold.lifted), None)
 
 
 def _is_saving(move: Move) -> bool:

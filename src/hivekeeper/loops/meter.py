@@ -18,11 +18,12 @@ from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import runs as commands
 from hivekeeper.commands.sessions import Budgets, lift_hold, place_hold
 from hivekeeper.domain import events as e
+from hivekeeper.domain.protocol import REWORK_REQUEST
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
-from hivekeeper.domain.runner import Runner
-from hivekeeper.domain.session import INFORM, Hold, decide_hold
+from hivekeeper.domain.runner import Reach, Runner
+from hivekeeper.domain.session import Hold, decide_hold
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
@@ -31,6 +32,7 @@ from hivekeeper.runners.reading import Lines, Reader
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
+from hivekeeper.working.telling import is_for_worker
 
 CHUNK = 1 << 20
 SHOW_WAIT_AFTER_S = 60.0
@@ -62,7 +64,7 @@ class Meter(Loop):
 
     name = "meter"
     order = 60
-    wakes = Wakes((e.MailSent,), ends_of=METERED)
+    wakes = Wakes((e.MailSent, e.MailAccepted), ends_of=METERED)
     rest_s = 0.2
     saves_work = True
 
@@ -191,13 +193,15 @@ class Meter(Loop):
         """Whether a message has come for a session that has ended a turn since, or did not for long."""
         if row.kind != "agent":
             return False
-        messages = queries.list_mail(connection, str(row.task), row.attempt or 0)
-        told = [m.sent_at for m in messages if m.type == INFORM and m.seq > row.intended_seq]
-        if not told:
+        ours = (m for m in queries.list_open_mail(connection, row.task) if is_for_worker(m, row.attempt or 0))
+        told = [m for m in ours if m.seq > row.intended_seq and m.type != REWORK_REQUEST]
+        if not told or self._get_runner(row).reach is not Reach.INTERRUPT:
             return False
+        if any(self._settings.protocol[m.type].is_urgent for m in told if m.type in self._settings.protocol):
+            return True
         if track.turns is None:
             track.turns = track.reader.turns
-        is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0]), MAX_TURN_WAIT_S)
+        is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0].sent_at), MAX_TURN_WAIT_S)
         return track.reader.turns > track.turns or is_late
 
 

@@ -12,10 +12,12 @@ from hivekeeper.commands.mail import send_mail
 from hivekeeper.domain import merge as m
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.gate import Gate, could_not_run
+from hivekeeper.domain.protocol import PRIORITY_MERGE, REWORK_REQUEST, Role
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState
 from hivekeeper.git.candidate import MAX_TEXT, Change, Empty, Strays, Unresolved, Unsound
-from hivekeeper.git.mirror import Mirror, hash_file
+from hivekeeper.git.clone import hash_file
+from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import integration_ref
 from hivekeeper.places import Places
 from hivekeeper.store import queries
@@ -149,7 +151,7 @@ def _reject(tx: Transaction, entry: Entry, why: str, body: dict[str, Any], *, is
         str(message.get_payload().get("mode"))
         for number in range(1, entry.attempt.number)
         for message in queries.list_mail(tx.connection, entry.task.key, number)
-        if message.type == m.REWORK_REQUEST
+        if message.type == REWORK_REQUEST
     ]
     if by_hand := entry.task.get_details().get("by_hand"):
         why = f"{why}; to apply it by hand, in a clone: {by_hand}"
@@ -191,7 +193,7 @@ def find_hotfix_notices(connection: Connection, places: Places, entry: Entry, ch
 def send_hotfix_notices(tx: Transaction, notices: HotfixNotices) -> None:
     """Notify workers of a hotfix."""
     for task, attempt, body in notices:
-        send_mail(tx, m.PRIORITY_MERGE, m.QUEUE, task, attempt, body)
+        send_mail(tx, PRIORITY_MERGE, Role.QUEUE, task, attempt, body)
 
 
 def write_conflict_prompt(entry: Entry, mirror: Mirror, paths: Sequence[str], prompt: str, ours: str) -> str:

@@ -11,7 +11,7 @@ _SESSION_LOG = Path(__file__).parent / "session_log.py"
 
 def make_sandbox_dir(sandbox: Path) -> tuple[str, ...]:
     """Make a worker's sandbox; what a killed run left there was never given to a worker."""
-    script = 'rm -rf -- "$1" && mkdir -p -- "$1/work" "$1/home" "$1/tmp"'
+    script = 'rm -rf -- "$1" && mkdir -p -- "$1/work" "$1/home" "$1/tmp" "$1/mail/inbox/.done" "$1/mail/outbox/.sent"'
     return ("sh", "-euc", script, "sh", str(sandbox))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.domain.owners import Owner, attempt_owner
-from hivekeeper.domain.rows import RepoRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import Runner, make_shell_argv
 from hivekeeper.domain.sequences import attempt_sequence
@@ -37,6 +37,8 @@ class Work:
     repo: RepoRow | None
     runs: Sequence[RunRow] = ()
     ignore: tuple[str, ...] = ()
+    row: AttemptRow | None = None
+    has_mailbox: bool = False
 
     @property
     def owner(self) -> Owner:
@@ -57,6 +59,11 @@ class Work:
     def agent(self) -> RunRow | None:
         """The last of them."""
         return next(reversed(self.agents), None)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its worker has said that the work is finished."""
+        return self.row is not None and self.row.finished_at is not None
 
     @property
     def needs_prompt(self) -> bool:
@@ -94,12 +101,14 @@ def specify_agent(
     read = [str(places.public(task.repo))] if task.repo else [str(places.root)]
     files = {"HIVE_PROMPT": str(told.prompt)} if told.prompt else {}
     files |= {"HIVE_FEEDBACK": str(told.feedback)} if told.feedback else {}
+    mailbox = str(places.mailbox(task.key, work.number)) if work.has_mailbox else ""
     environment = make_environment(
         places,
         sandbox,
         HIVE_CONVOY=task.convoy,
         HIVE_TASK=task.id,
         HIVE_ATTEMPT=str(work.number),
+        **({"HIVE_MAILBOX": mailbox} if mailbox else {}),
         GIT_AUTHOR_NAME="hive worker",
         GIT_AUTHOR_EMAIL="worker@localhost",
         GIT_COMMITTER_NAME="hive worker",
@@ -107,6 +116,7 @@ def specify_agent(
         **files,
     )
     mounts = make_mounts(places, sandbox, *read, *files.values())
+    mounts["write"] += [mailbox] if mailbox else []
     directory = places.root if sandbox is None else sandbox / "work"
     argv = () if runner else make_shell_argv(task.command)
     spec = RunSpec(argv, str(directory), environment, task.get_limits(), mounts)
@@ -124,7 +134,8 @@ def specify_step(places: Places, work: Work, start: Start) -> RunSpec:
         if start.kind == "sandbox":
             command = make_sandbox_dir(sandbox)
         else:
-            target = places.root if work.agent is not None and work.agent.ended_well else None
+            is_done = work.agent is not None and (work.agent.ended_well or work.is_finished)
+            target = places.root if is_done else None
             command = collect_outputs(sandbox / "work", places.kept(task.key, number), target, task.outputs)
         return RunSpec(command, str(places.root), {}, hive_limits(OUR_WALL_S))
     mirror, public = places.mirror(repo.name), places.public(repo.name)

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hivekeeper.domain.mail import describe_for_agent
+from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.merge import describe_rework
 from hivekeeper.domain.report import LIMITED, Outcome
-from hivekeeper.domain.rows import MailRow, RunRow
+from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, DOWN, LIMIT
 from hivekeeper.domain.session import StartSession
 
@@ -40,7 +42,7 @@ def _describe_resumption(last: RunRow, told: Sequence[MailRow]) -> str:
     """Say to a session that is resumed why it stopped, or what has come meanwhile."""
     if not told:
         return f"{_explain_stop(last)} Continue your task exactly where you stopped.\n"
-    said = "\n\n".join(str(message.get_payload()["text"]) for message in told)
+    said = "\n\n".join(map(describe_for_agent, told))
     return f"You were interrupted because a message arrived:\n\n{said}\n\nAct on it, and continue your task.\n"
 
 
@@ -57,7 +59,7 @@ def _explain_stop(last: RunRow) -> str:
 
 
 def _describe_told(told: Sequence[MailRow]) -> str:
-    said = "\n\n".join(str(message.get_payload()["text"]) for message in told)
+    said = "\n\n".join(map(describe_for_agent, told))
     return f"# Messages for you\n\n{said}\n"
 
 

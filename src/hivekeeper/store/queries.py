@@ -13,12 +13,12 @@ from typing import Any, TypeVar, get_type_hints
 
 from hivekeeper.domain.events import Event
 from hivekeeper.domain.hive_rows import BudgetRow, CursorRow, HeartbeatRow, HoldRow, LeaseRow
+from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.owners import Owner, name_tree
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import (
     AttemptRow,
     ConvoyRow,
-    MailRow,
     MergeRow,
     RepoRow,
     RunRow,
@@ -171,6 +171,60 @@ def list_open_mail(connection: Connection, task: str | None = None) -> list[Mail
     return _all(connection, "list_open_mail", MailRow, {"task": task})
 
 
+def list_accepted_mail(connection: Connection, limit: int) -> list[MailRow]:
+    """List messages that were not delivered yet, oldest first."""
+    return _all(connection, "list_accepted_mail", MailRow, {"limit": limit})
+
+
+def find_attempt(connection: Connection, task: str, number: int) -> AttemptRow | None:
+    """Find an attempt at a task."""
+    return find(connection, AttemptRow, task=task, number=number)
+
+
+def list_mail_for_agent(connection: Connection, agent: str) -> list[MailRow]:
+    """List messages that wait for the next session of an agent."""
+    return _all(connection, "list_mail_for_agent", MailRow, {"agent": agent})
+
+
+def list_mail_of_file(
+    connection: Connection, origin: str, digest: str, file: str, given_id: str | None
+) -> list[MailRow]:
+    """List the messages that a worker sent with a file of this name and content, or with this id of its own."""
+    rows = list_rows(connection, MailRow, "seq", origin=origin, digest=digest, file=file)
+    return rows or (list_rows(connection, MailRow, "seq", origin=origin, given_id=given_id) if given_id else [])
+
+
+def count_conversations(connection: Connection, sender: str, receiver: str, since: str) -> int:
+    """Count the conversations that a sender has started with a receiver since a moment."""
+    asked = {"sender": sender, "receiver": receiver, "since": since}
+    return int(connection.rows(_sql("count_conversations"), asked)[0][0])
+
+
+def count_refused_mail(connection: Connection, origin: str) -> int:
+    """Count the messages of an attempt that were refused."""
+    return int(connection.rows(_sql("count_refused_mail"), {"origin": origin})[0][0])
+
+
+def list_unanswered(connection: Connection, types: Iterable[str], before: str) -> list[MailRow]:
+    """List messages of types that expect a reply, sent before a moment, open and without one."""
+    return _all(connection, "list_unanswered", MailRow, {"types": _enclose(types), "before": before})
+
+
+def list_tasks_of_agent(connection: Connection, agent: str) -> list[TaskRow]:
+    """List the tasks that a plan gives to an agent."""
+    return list_rows(connection, TaskRow, "position", agent=agent)
+
+
+def list_open_workers(connection: Connection, worker: int) -> list[AttemptRow]:
+    """List the attempts under way of the workers with this number, one a convoy at most."""
+    return _all(connection, "list_open_workers", AttemptRow, {"worker": worker})
+
+
+def list_addresses(connection: Connection) -> list[str]:
+    """List the addresses of agents and workers that a message may mean now."""
+    return [str(row[0]) for row in connection.rows(_sql("list_addresses"))]
+
+
 def list_mail_matching(  # noqa: PLR0913 - one a condition
     connection: Connection,
     *,
@@ -180,10 +234,13 @@ def list_mail_matching(  # noqa: PLR0913 - one a condition
     state: str = "",
     address: str = "",
     words: str = "",
+    since: str = "",
+    until: str = "",
 ) -> list[MailRow]:
     """List messages by what is asked of them, newest first."""
     asked = {"task": task, "type": type_, "state": state, "address": address, "words": words.casefold()}
-    return _all(connection, "list_mail_matching", MailRow, {**asked, "limit": limit})
+    when = {"since": since, "until": until}
+    return _all(connection, "list_mail_matching", MailRow, {**asked, **when, "limit": limit})
 
 
 def list_mail(connection: Connection, task: str, attempt: int) -> list[MailRow]:

@@ -31,6 +31,7 @@ _KEY_WIDTHS = {name: len(TABLES[name].key) for name in PROJECTED_TABLES}
 _OF_CONVOYS = tuple(name for name in PROJECTED_TABLES if TABLES[name].of_convoy)
 _OF_THE_HIVE = tuple(name for name in PROJECTED_TABLES if not TABLES[name].of_convoy)
 _HIVE_RUNS = ("_gates", "_repos")
+_HIVE_MAIL = "_hive"  # messages that are about no task
 # What may come of reading a state that something else wrote, or that was spoilt.
 _UNREADABLE = (StatementError, ValueError, TypeError, KeyError, OverflowError, RecursionError, zlib.error)
 
@@ -100,7 +101,7 @@ def state_at(connection: Connection, seq: int) -> Iterator[Connection]:
     """Show the hive as it was after an event: lease, repositories, open runs on them, convoys not archived by then."""
     with in_memory() as target:
         at = _restore(connection, target, seq)
-        known = {*_HIVE_RUNS, *(convoy.name for convoy in queries.list_convoys(target))}
+        known = {*_HIVE_RUNS, _HIVE_MAIL, *(convoy.name for convoy in queries.list_convoys(target))}
 
         def choose(event: Event) -> list[Change]:
             # What is not known was archived when the state was put by; a sandbox of it may be removed after that.
@@ -134,6 +135,7 @@ def encode_state(connection: Connection) -> str:
         rows[table] = [row for convoy in convoys for row in connection.rows(select, _bounds(convoy))]
     for runs in _HIVE_RUNS:
         rows["run"] += connection.rows(f"{_select('run')} WHERE {_belongs('run')} AND {_IS_OPEN}", _bounds(runs))
+    rows["mail"] += connection.rows(f"{_select('mail')} WHERE {_belongs('mail')}", _bounds(_HIVE_MAIL))
     # With the columns' names: whoever reads it may have put them in another order.
     text = encode_json({table: [_COLUMNS[table], *rows[table]] for table in PROJECTED_TABLES})
     return b64encode(zlib.compress(text.encode())).decode()

@@ -7,6 +7,7 @@ from typing import Any
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.holds import describe_hold, find_command
 from hivekeeper.domain.report import Outcome
+from hivekeeper.domain.run import HELP
 from hivekeeper.domain.states import AttemptState
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -27,7 +28,7 @@ def say_hold(hold: HoldRow) -> str:
 
 def list_hold_needs(connection: Connection, *, now: str) -> Iterator[tuple[str, str]]:
     """List what waits for a person, each with the command; programs to sign in to or to install come first."""
-    holds = [hold for hold in list_active_holds(connection, now=now) if hold.until is None]
+    holds = [hold for hold in list_active_holds(connection, now=now) if hold.until is None and hold.cause != HELP]
     for hold in sorted(holds, key=lambda hold: hold.cause not in _FIRST):
         yield f"{say_hold(hold).rstrip('.')}. Its prompts wait.", find_command(hold)
 

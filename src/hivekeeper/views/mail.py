@@ -1,34 +1,123 @@
 """Messages as people and programs are shown them."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from hivekeeper.domain.merge import PRIORITY_MERGE
-from hivekeeper.domain.rows import MailRow, TaskRow
+from hivekeeper.clock import to_seconds, to_text
+from hivekeeper.domain import protocol as p
+from hivekeeper.domain.mail_row import MailRow
+from hivekeeper.domain.names import name_some
+from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.runner import Reach, Runner
+from hivekeeper.domain.states import OPEN_TASKS, MailState, RunState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
+from hivekeeper.views.tasks import get_task
+
+REBASE_WITHIN_S = 600.0
+_MAX_SHOWN = 5
+_MAX_GIST = 160
 
 
 def show_mail(row: MailRow) -> dict[str, Any]:
     """Show a message, and its gist in one line."""
     payload = row.get_payload()
-    if row.type == PRIORITY_MERGE:
+    if row.type == p.PRIORITY_MERGE:
         touched = ", ".join(payload.get("touched", ()))
         gist = f"rebase: the hotfix changes {touched}" if touched else "a hotfix has landed"
     else:
-        gist = str(payload.get("text") or payload.get("why") or "").partition("\n")[0]
+        gist = _find_gist(payload)
     return {**asdict(row), "payload": payload, "gist": gist}
 
 
-def get_mail(connection: Connection, mail: str) -> dict[str, Any]:
-    """Show the message with this id."""
+def _find_gist(payload: Mapping[str, Any]) -> str:
+    said = payload.get("text") or payload.get("summary") or payload.get("why") or payload.get("raw") or ""
+    return str(said).strip().partition("\n")[0][:_MAX_GIST]
+
+
+def get_mail(connection: Connection, mail: str) -> MailRow:
+    """Get the message with this id."""
     row = queries.find_mail(connection, mail)
     if row is None:
         raise InputError(f"There is no message '{mail}'.", advice="Type: hive mail ls")
-    return show_mail(row)
+    return row
 
 
-def show_thread(connection: Connection, task: TaskRow) -> list[dict[str, Any]]:
-    """Show everything that was said about a task, oldest first."""
+def show_thread(connection: Connection, name: str) -> list[dict[str, Any]]:
+    """Show the conversation of a message, or everything that was said about a task, oldest first."""
+    if (row := queries.find_mail(connection, name)) is not None:
+        return [show_mail(each) for each in queries.list_rows(connection, MailRow, "seq", thread=row.thread)]
+    task = get_task(connection, name)
     return [show_mail(row) for row in reversed(queries.list_mail_matching(connection, limit=-1, task=task.key))]
+
+
+def list_inbox(connection: Connection) -> list[MailRow]:
+    """List open messages to the hive's own addresses, which a person reads, oldest first."""
+    return [row for row in queries.list_open_mail(connection) if row.receiver in p.ADDRESSES]
+
+
+def find_reader(connection: Connection, mail: MailRow) -> RunRow | None:
+    """Find the agent that is at work and will read a message; None if nobody is at work yet."""
+    runs = queries.list_runs_of_attempt(connection, mail.task, mail.attempt or 0) if mail.task else []
+    agents = [run for run in runs if run.kind == "agent"]
+    return agents[-1] if agents and agents[-1].state is RunState.RUNNING else None
+
+
+def say_when(reader: RunRow | None, runners: Mapping[str, Runner]) -> str:
+    """Say when a message reaches its receiver."""
+    if reader is None:
+        return "it gets it when it works next"
+    runner = runners.get(reader.runner or "")
+    if runner is None or runner.reach is Reach.NONE:
+        return "it is in its inbox once it looks there"
+    return "it gets it after its current turn"
+
+
+def list_mail_needs(
+    connection: Connection, protocol: Mapping[str, p.MessageType], reply_within_s: float, *, now: str
+) -> Iterator[tuple[str, str]]:
+    """List the messages that need a person, each with the command."""
+    inbox = list_inbox(connection)
+    asking = {name for name, type_ in protocol.items() if type_.expects_reply}
+    for row in inbox:
+        who, said = row.sender, show_mail(row)["gist"] or row.type
+        reply = f"hive mail reply {row.id} '...'"
+        if row.type in protocol and protocol[row.type].handled_as == p.HELP_REQUEST:
+            waits = " and waits" if row.get_payload().get("blocking") else ""
+            yield f"{who} asks for help{waits}: {said}", reply
+        elif row.type in asking:
+            yield f"{who} asks ({row.type}): {said}", reply
+    if unread := [row for row in inbox if row.type not in asking]:
+        senders = name_some(list(dict.fromkeys(row.sender for row in unread)))
+        yield f"There is mail for you from {senders}.", "hive mail inbox"
+    quarantined = queries.list_mail_matching(connection, limit=_MAX_SHOWN, state=MailState.QUARANTINED)
+    if quarantined:
+        senders = name_some(list(dict.fromkeys(row.sender for row in quarantined)))
+        yield f"Messages from {senders} could not be read.", "hive mail quarantine ls"
+    before = to_text(to_seconds(now) - reply_within_s)
+    for row in queries.list_unanswered(connection, asking - {p.PRIORITY_MERGE}, before)[:_MAX_SHOWN]:
+        if row.receiver not in p.ADDRESSES:
+            what = f"{row.sender} has had no reply from {row.receiver} since {row.sent_at}."
+            yield what, f"hive mail thread {row.id}"
+    yield from _list_late_rebases(connection, to_text(to_seconds(now) - REBASE_WITHIN_S))
+    yield from _list_stopped(connection)
+
+
+def _list_late_rebases(connection: Connection, before: str) -> Iterator[tuple[str, str]]:
+    for row in queries.list_open_mail(connection):
+        if row.type == p.PRIORITY_MERGE and row.sent_at < before and row.get_payload().get("must_rebase"):
+            commit = str(row.get_payload().get("commit"))[:12]
+            what = f"{row.receiver} ({row.task}) has not rebased onto the hotfix {commit} since {row.sent_at}."
+            yield what, f"hive worker log {row.task}"
+
+
+def _list_stopped(connection: Connection) -> Iterator[tuple[str, str]]:
+    """List conversations that were stopped because they went on for too long, while their task is open."""
+    dropped = queries.list_mail_matching(connection, limit=_MAX_SHOWN, state=MailState.DROPPED)
+    for row in dropped:
+        task = queries.find_task(connection, row.task) if row.task else None
+        if row.reason.startswith("hop-cap") and task is not None and task.state in OPEN_TASKS:
+            what = f"The conversation of {row.sender} and {row.receiver} was stopped: {row.reason}."
+            yield what, f"hive mail thread {row.id}"

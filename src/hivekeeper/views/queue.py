@@ -8,9 +8,11 @@ from typing import Any
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.domain.attempt import describe_ending
-from hivekeeper.domain.merge import REDO, REWORK, REWORK_REQUEST, find_regeneration
+from hivekeeper.domain.mail_row import MailRow
+from hivekeeper.domain.merge import REDO, REWORK, find_regeneration
 from hivekeeper.domain.names import advise
-from hivekeeper.domain.rows import MailRow, MergeRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.protocol import REWORK_REQUEST
+from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries

@@ -29,6 +29,9 @@ def check_work(places: Places, work: Work, repo: RepoRow) -> Succeeded | a.Fail:
     commit = mirror.find_commit(orders.attempt_ref(task.key, work.number))
     if commit is None:
         return a.Fail("its work is not in the mirror")
+    pinned = work.row.pinned if work.row else None
+    if pinned and mirror.find_commit(pinned) and mirror.is_ancestor(pinned, commit):
+        commit = pinned  # what it made after it said that this commit is ready is not part of it
     if task.remakes:  # it has landed before, wherever the branch is now
         return Succeeded(commit=commit)
     base = mirror.find_merge_base(commit, orders.integration_ref(repo.branch))

@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hivekeeper.domain.merge import REWORK_REQUEST
-from hivekeeper.domain.rows import MailRow, RunRow
-from hivekeeper.domain.session import INFORM, StartSession
+from hivekeeper.domain.mail_row import MailRow
+from hivekeeper.domain.protocol import ADDRESSES, PRIORITY_MERGE, REWORK_REQUEST
+from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.session import StartSession
 from hivekeeper.domain.states import MailState
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror, list_refs
+from hivekeeper.mailbox.boxes import has_unread
 from hivekeeper.places import Places
 from hivekeeper.specs.attempt import Told, Work
 from hivekeeper.specs.prompt import describe_task
@@ -20,7 +22,7 @@ from hivekeeper.store.database import Connection
 def tell(places: Places, connection: Connection, work: Work, session: StartSession | None) -> Told:
     """Write the prompt and the feedback of an attempt's next agent; without a session it is a command."""
     key, number = work.task.key, work.number
-    told = [message for each in (number - 1, number) for message in list_told(connection, key, each)]
+    told = list_told(connection, work)
     prompt = queries.find_prompt(connection, key) if work.needs_prompt else ""
     changed = _list_changed(places, work) if session is not None and work.agent is not None else ()
     rework = find_rework(connection, key, number - 1)
@@ -31,21 +33,41 @@ def tell(places: Places, connection: Connection, work: Work, session: StartSessi
     )
 
 
-def list_told(connection: Connection, task: str, attempt: int) -> list[MailRow]:
-    """List what a person has told an attempt."""
-    return [message for message in queries.list_mail(connection, task, attempt) if message.type == INFORM]
+def list_told(connection: Connection, work: Work) -> list[MailRow]:
+    """List the open messages to the worker of an attempt, and to its agent before it had one."""
+    waiting = queries.list_mail_for_agent(connection, work.task.agent) if work.task.agent else []
+    ours = [mail for mail in queries.list_open_mail(connection, work.task.key) if is_for_worker(mail, work.number)]
+    return sorted([*waiting, *(mail for mail in ours if mail.type != REWORK_REQUEST)], key=lambda mail: mail.seq)
 
 
-def find_delivered(work: Work, mail: Sequence[MailRow]) -> Iterator[tuple[MailRow, RunRow]]:
-    """Find messages that an agent of this attempt was given, with its run: it has started, so it can read them."""
-    started = [run for run in work.agents if run.started_at is not None]
+def is_for_worker(mail: MailRow, attempt: int) -> bool:
+    """Whether a message is for the worker of this attempt, and not from it to the hive."""
+    return mail.receiver not in ADDRESSES and (mail.attempt or 0) <= attempt
+
+
+def find_delivered(works: Sequence[Work], mail: Sequence[MailRow]) -> Iterator[tuple[MailRow, RunRow]]:
+    """Find messages that an agent was given, with its run: it has started, so it can read them."""
+    by_task = {work.task.key: work for work in works}
     for message in mail:
-        is_given = message.attempt == work.number - 1 or (message.type == INFORM and message.attempt == work.number)
-        if message.task != work.task.key or message.state is not MailState.ACCEPTED or not is_given:
+        work = by_task.get(message.task or "")
+        if work is None or not is_for_worker(message, work.number):
+            continue
+        started = [run for run in work.agents if run.started_at is not None]
+        if message.type == PRIORITY_MERGE and message.attempt != work.number:
             continue
         run = next((run for run in started if run.intended_seq > message.seq), None)
-        if run is not None and message.type in (INFORM, REWORK_REQUEST):
+        if run is not None and message.delivered_run is None:
             yield message, run
+
+
+def awaits_router(places: Places, connection: Connection, work: Work) -> bool:
+    """Whether an agent that has ended left messages that are not recorded yet: they may decide what follows."""
+    agent = work.agent
+    if not work.has_mailbox or agent is None or agent.is_open or agent.started_at is None or work.count("snapshot"):
+        return False
+    mail = (each for each in queries.list_open_mail(connection, work.task.key) if each.delivered_run is None)
+    names = [each.inbox_name for each in mail if each.state is MailState.DELIVERED and each.receiver not in ADDRESSES]
+    return has_unread(places.mailbox(work.task.key, work.number), names)
 
 
 def find_rework(connection: Connection, task: str, attempt: int) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ sandbox=$1 public=$2 branch=$3 mirror=$4 start=$5 cache=$6
 . "${0%/*}/clone.sh"
 . "${0%/*}/sandbox.sh"
 new_sandbox "$sandbox"
+mkdir -p -- "$sandbox/mail/inbox/.done" "$sandbox/mail/outbox/.sent"
 lay_out "$public" "$branch" "$sandbox" "$sandbox/work"
 if [ -n "$start" ]; then # a predecessor's work: only its objects come here, the mirror itself stays out of sight
   git -C "$sandbox/work" fetch --quiet --no-tags --no-write-fetch-head --no-recurse-submodules -- "$mirror" "$start"
