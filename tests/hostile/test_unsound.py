@@ -108,7 +108,7 @@ def test_what_a_strict_remote_would_refuse_goes_back_to_its_worker_and_later_wor
     assert bad.state is TaskState.FAILED
     assert bad.reason == f"a git server that checks pushed objects would refuse it ({REFUSED})"
     with line.hive.ledger.read() as connection:
-        (message,) = queries.list_mail(connection, bad.key, 1)
+        (message,) = (row for row in queries.list_mail(connection, bad.key, 1) if row.type == "REWORK_REQUEST")
     assert f"```\n{REFUSED}\n```" in describe_rework(message.get_payload())
 
 

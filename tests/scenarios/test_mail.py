@@ -11,6 +11,7 @@ from hivekeeper.domain.states import ConvoyState, MailState, RunState, TaskState
 from hivekeeper.store import queries
 from hivekeeper.views.mail import show_thread
 from tests.scenarios.conftest import Scene
+from tests.scenarios.letters import AGENT
 from tests.stage import ME, Repository
 
 
@@ -111,22 +112,6 @@ SAMPLE = """{
     "summary": "Added mutex to token refresh path"
   }
 }"""
-
-
-# What a worker needs: a place to write to, and one to look at.
-AGENT = """python3 - <<'EOF'
-import json, os, pathlib, time
-box = pathlib.Path(os.environ["HIVE_MAILBOX"])
-def send(name, **message):
-    (box / "outbox" / name).write_text(json.dumps(message))
-def receive():
-    while not (found := sorted((box / "inbox").glob("*.json"))):
-        time.sleep(0.02)
-    message = json.loads(found[0].read_text())
-    found[0].rename(box / "inbox" / ".done" / found[0].name)
-    return message
-%s
-EOF"""
 
 
 def test_two_workers_ask_and_answer_by_plain_files(stage: Scene, repository: Repository) -> None:

@@ -91,6 +91,7 @@ def test_what_a_person_may_ask_for_is_exactly_this() -> None:
         "task.cancel_requested",
         "task.cancelled",
         "task.edited",
+        "task.handed_off",
         "task.retry_requested",
     ]
 

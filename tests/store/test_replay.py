@@ -422,6 +422,7 @@ def write_the_rest(world: World) -> None:
     with world.ask() as tx:
         tasks.retry_task(tx, world.task("c-failed/first"))
         tasks.edit_task(tx, world.task("prompted/p"), prompt="Do it well.")
+        tasks.hand_off(tx, world.task("prompted/p"), agent="ann", runner="codex")
         plans.submit_plan(tx, PlanSpec("prompted", (), defaults={"attempts": 2}))
     with world.keep() as tx:
         leases.release_lease(tx, world.keeper.who)

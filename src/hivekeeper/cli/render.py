@@ -174,11 +174,13 @@ def print_workers(rows: Sequence[Mapping[str, Any]]) -> None:
             **row,
             "since": f"{localize(row['since'])[11:]} ({say_duration(row['for_s'])})",
             "silent": "" if row["silent_s"] is None else say_duration(row["silent_s"]),
+            "progress": shorten(row["progress"]),
         }
         for row in rows
     ]
     columns = {"worker": "Worker", "task": "Task", "attempt": "Attempt", "state": "State", "since": "Since"}
-    print_table(shown, {**columns, "silent": "Silent", "pid": "Process", "output_bytes": "Output, bytes"})
+    columns |= {"silent": "Silent", "pid": "Process", "output_bytes": "Output, bytes"}
+    print_table(shown, columns | ({"progress": "Progress"} if any(row["progress"] for row in shown) else {}))
 
 
 def _print_swarm(out: Console, swarm: Mapping[str, Any]) -> None:
@@ -196,7 +198,7 @@ def _print_swarm(out: Console, swarm: Mapping[str, Any]) -> None:
 def _say_trouble(task: Mapping[str, Any]) -> str:
     waits = ", ".join(f"{other['task']} ({other['state']})" for other in task["waits_for"])
     failed = f"failed {task['failed_attempts']}×" if task["failed_attempts"] else ""
-    parts = (f"waits for {waits}" if waits else "", failed, shorten(task["reason"]))
+    parts = (f"waits for {waits}" if waits else "", failed, shorten(task["reason"] or task["progress"]))
     return ": ".join(part for part in parts if part)
 
 
@@ -221,7 +223,8 @@ def draw_workers(rows: Sequence[Mapping[str, Any]], height: int) -> Table:
     for row in rows[: height if len(rows) <= height else height - 1]:
         quiet = f", silent {say_duration(row['silent_s'])}" if row["state"] == "stalled" else ""
         doing = Text(row["state"], style=STYLES.get(row["state"], "")).append(f" {say_duration(row['for_s'])}{quiet}")
-        table.add_row(Text(f"  worker {row['worker']}"), _cell(row["task"]), doing, Text(shorten(row["title"]), "dim"))
+        about = Text(shorten(row["progress"] or row["title"]), "dim")
+        table.add_row(Text(f"  worker {row['worker']}"), _cell(row["task"]), doing, about)
     if len(rows) > height:
         table.add_row(Text(f"  … and {len(rows) - height + 1} more"))
     return table

@@ -9,9 +9,9 @@ from hivekeeper.cli.convoys import check_runners
 from hivekeeper.cli.here import STILL_RUNNING, Json, Reason, me, open_here, read_here
 from hivekeeper.cli.restore import restore
 from hivekeeper.commands import plans, tasks
-from hivekeeper.domain.names import TASK_ID_RULE, is_name, is_task_id
+from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
 from hivekeeper.domain.plan import make_task
-from hivekeeper.domain.states import TaskState
+from hivekeeper.domain.states import AT_REST, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.hive import is_kept
 from hivekeeper.runs.local import LocalOutputs
@@ -143,6 +143,33 @@ def task_retry(
         row = get_task(tx.connection, task)
         done = tasks.retry_task(tx, row, why=reason, note=words)
     typer.echo(f"{row.key} will be retried." if done else f"{row.key} is pending or running already.")
+
+
+@task_app.command("handoff")
+def task_handoff(
+    task: str,
+    *,
+    to: Annotated[str | None, typer.Option(help="Agent that takes over.")] = None,
+    runner: Annotated[str | None, typer.Option(help="Runner that takes over.")] = None,
+    note: Annotated[str, typer.Option(help="Note for its next session; @FILE reads a file.")] = "",
+) -> None:
+    """Give a task to another agent or runner, with everything it has done so far."""
+    from hivekeeper.config.plans import read_prompt  # noqa: PLC0415 - as above
+
+    if not to and not runner:
+        raise InputError("Who takes over?", advice="Give --to AGENT, --runner RUNNER, or both.")
+    if to and not is_name(to):
+        raise InputError(f"'{to}' is not a valid name.", advice=f"Names are {NAME_RULE}.")
+    hive, words = open_here(), read_prompt(note)
+    if runner:
+        hive.settings.check_runner(runner)
+    with hive.ledger.write(me()) as tx:
+        row = get_task(tx.connection, task)
+        done = tasks.hand_off(tx, row, agent=to, runner=runner, note=words)
+    who = " on ".join(filter(None, (to, runner)))
+    typer.echo(f"{row.key} is handed off to {who}." if done else f"{row.key} is with {who} already.")
+    if done and row.state in AT_REST:
+        typer.echo(f"It is {row.state}. To try it again: hive task retry {row.key}")
 
 
 @task_app.command("edit")

@@ -92,6 +92,13 @@ def write_to_next(tx: Transaction, task: TaskRow, text: str) -> None:
     _send(tx, p.INFORM, Receiver(address, p.Role.WORKER, task.key, task.attempts), {"text": text})
 
 
+def send_handoff(tx: Transaction, task: TaskRow, agent: str | None, payload: dict[str, Any]) -> None:
+    """Record what the next session of a task is told by whoever handed it off."""
+    attempts = queries.list_attempts_of_task(tx.connection, task.key)
+    address = agent or (name_worker(task, attempts[-1].worker) if attempts else task.key)
+    _send(tx, p.HANDOFF, Receiver(address, p.Role.WORKER, task.key, task.attempts), payload)
+
+
 def send_as_person(
     tx: Transaction, protocol: Mapping[str, p.MessageType], type_: str, address: str, payload: dict[str, Any]
 ) -> MailRow:
@@ -195,10 +202,17 @@ def deliver_mail(tx: Transaction, mail: MailRow, run: RunRow | None = None) -> N
 
 
 def handle_mail(tx: Transaction, mail: MailRow, why: str) -> None:
-    """Record that a message's receiver has dealt with it."""
+    """Record that a message's receiver has dealt with it; of a rebase only the clone itself is evidence."""
+    now = queries.find_mail(tx.connection, mail.id)
+    if now is not None and now.is_open and not now.must_rebase:
+        tx.record(e.MailHandled(mail.id), why=why)
+
+
+def note_rebased(tx: Transaction, mail: MailRow) -> None:
+    """Record that a worker's clone contains the hotfix that a message is about."""
     now = queries.find_mail(tx.connection, mail.id)
     if now is not None and now.is_open:
-        tx.record(e.MailHandled(mail.id), why=why)
+        tx.record(e.MailHandled(mail.id), why="its clone contains the hotfix")
 
 
 def assign_mail(tx: Transaction, task: TaskRow, attempt: int) -> None:
@@ -221,6 +235,7 @@ def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, 
             tx.record(e.MailReturned(mail.id), why="its worker had ended")
         elif mail.state is MailState.DELIVERED:
             tx.record(e.MailForwarded(mail.id), why="its worker ended before it read it")
+    lift_hold(tx, "task", task.key, cause=HELP, why="the attempt that asked for help has ended")
     if is_reported and attempt.finished_at is None:
         mail_id, number, sender = make_id(tx, task.key), attempt.number, name_worker(task, attempt.worker)
         body = e.MailSettled(
@@ -231,9 +246,9 @@ def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, 
 
 
 def return_mail(tx: Transaction, task: str, why: str) -> None:
-    """Record that nobody will read what is left for a task; what it asked of others is answered by its end."""
+    """Record that nobody will read what is left for a task, and that it needs no help; what a person is told stays."""
     for mail in queries.list_open_mail(tx.connection, task):
-        if mail.delivered_run is not None or mail.receiver in p.ADDRESSES:
+        if mail.delivered_run is not None or mail.type == p.HELP_REQUEST:
             tx.record(e.MailHandled(mail.id), why=why)
-        else:
+        elif mail.receiver not in p.ADDRESSES:
             tx.record(e.MailReturned(mail.id), why=why)

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivekeeper.clock import to_seconds, to_text
-from hivekeeper.commands.mail import find_receiver, make_id, name_origin, name_worker
+from hivekeeper.commands.mail import find_receiver, get_row, handle_mail, make_id, name_origin, name_worker
+from hivekeeper.commands.sessions import place_hold
 from hivekeeper.domain import events as e
 from hivekeeper.domain import protocol as p
 from hivekeeper.domain.mail import Facts, Limits, Receiver, Refusal, Unreadable, find_refusal
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.rows import AttemptRow, TaskRow
+from hivekeeper.domain.run import HELP
+from hivekeeper.domain.session import Hold
 from hivekeeper.domain.states import AttemptState, MailState
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
@@ -109,39 +112,48 @@ def _receive(  # noqa: PLR0913 - one a fact
     }
     if refusal is not None:
         tx.record(e.MailSettled(outcome=refusal.state, **fields), why=refusal.reason)
-    elif handled := _handle(tx, protocol[said.type], file, said, receiver.role):
+        return get_row(tx, mail)
+    if handled := _handle(tx, protocol[said.type], file, said, receiver.role):
         tx.record(e.MailSettled(outcome=MailState.HANDLED, **fields), why=handled)
     else:
         tx.record(e.MailAccepted(**fields))
-        if parent is not None and parent.is_open and parent.receiver == file.sender:
-            tx.record(e.MailHandled(parent.id), why=f"answered by {mail}")
         if receiver.role is not p.Role.WORKER:  # its inbox is the ledger
             tx.record(e.MailDelivered(mail))
-    row = queries.find_mail(tx.connection, mail)
-    assert row is not None
-    return row
+    if parent is not None:
+        handle_mail(tx, parent, f"answered by {mail}")
+    return get_row(tx, mail)
 
 
 def _handle(tx: Transaction, type_: p.MessageType, file: Outgoing, said: p.Draft, to: p.Role) -> str:
     """Do what a message to the hive itself asks for; "" if it waits for a person."""
     task, number, text = file.task.key, file.attempt.number, _read_text(said.payload)
-    is_at_work = file.attempt.state is AttemptState.WORKING
+    now = queries.find_attempt(tx.connection, task, number)
+    is_at_work = now is not None and now.state is AttemptState.WORKING
     match type_.handled_as, to:
         case p.STATUS_UPDATE, _:
             if is_at_work:
                 tx.record(e.AttemptProgressed(task, number, text[:MAX_PROGRESS]))
             return "shown as the worker's progress"
         case (p.TASK_COMPLETE | p.MERGE_READY) as what, _:
-            now = next(row for row in queries.list_attempts_of_task(tx.connection, task) if row.number == number)
-            if now.state is not AttemptState.WORKING or now.finished_at is not None:
+            if now is None or not is_at_work or now.finished_at is not None:
                 return "its work was reported as finished before"
             commit = file.head if what == p.MERGE_READY else None
             tx.record(e.AttemptFinished(task, number, commit), why=text)
             return "the work is finished, and will be checked"
+        case p.HELP_REQUEST, _:
+            if is_at_work and said.payload.get("blocking") and _has_session(tx, task, number):
+                place_hold(tx, Hold("task", task, HELP, None, 1), why=text or "its worker asks for help")
+            return ""
         case p.ACK, p.Role.QUEUE:
             return "noted"
         case _:
             return ""
+
+
+def _has_session(tx: Transaction, task: str, number: int) -> bool:
+    """Whether an agent program is at work, which can wait for an answer; a command cannot."""
+    agents = [run for run in queries.list_runs_of_attempt(tx.connection, task, number) if run.kind == "agent"]
+    return bool(agents) and agents[-1].runner is not None
 
 
 def _read_text(payload: Mapping[str, Any]) -> str:
@@ -157,6 +169,4 @@ def _quarantine(tx: Transaction, file: Outgoing, said: Unreadable) -> MailRow:
         origin=file.origin, file=file.file, digest=file.digest,
     )  # fmt: skip
     tx.record(body, why=said.reason)
-    row = queries.find_mail(tx.connection, mail)
-    assert row is not None
-    return row
+    return get_row(tx, mail)

@@ -1,10 +1,11 @@
 """A person's wishes about one task."""
 
-from hivekeeper.commands.mail import write_to_next
+from hivekeeper.commands.mail import send_handoff, write_to_next
+from hivekeeper.commands.runs import request_kill
 from hivekeeper.domain import events as e
-from hivekeeper.domain.rows import TaskRow
-from hivekeeper.domain.run import DOWN
-from hivekeeper.domain.states import ConvoyState, TaskState
+from hivekeeper.domain.rows import AttemptRow, TaskRow
+from hivekeeper.domain.run import DOWN, HANDED_OFF
+from hivekeeper.domain.states import AT_REST, OPEN_TASKS, AttemptState, ConvoyState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
@@ -50,6 +51,42 @@ def retry_task(tx: Transaction, task: TaskRow, *, why: str = "", note: str = "")
             if note:
                 write_to_next(tx, task, note)
     return True
+
+
+def hand_off(
+    tx: Transaction, task: TaskRow, *, agent: str | None = None, runner: str | None = None, note: str = ""
+) -> bool:
+    """Give a task to another agent or runner with everything kept; False when it is theirs already.
+
+    A session under way is stopped, and another continues in the same sandbox.
+    """
+    if task.state not in OPEN_TASKS + AT_REST:
+        raise InputError(f"Task '{task.id}' is {task.state}; there is nothing to hand off.")
+    if runner is not None and not task.runners:
+        raise InputError(f"Task '{task.id}' is a command, which no runner takes.", advice="Leave out --runner.")
+    details = {**task.get_details(), **({"agent": agent} if agent else {}), **({"runner": runner} if runner else {})}
+    if details == task.get_details():
+        return False
+    attempt = next(iter(queries.list_attempts_of_task(tx.connection, task.key)[::-1]), None)
+    is_in_session = attempt is not None and attempt.state in (AttemptState.WORKING, AttemptState.PARKED)
+    if agent and is_in_session and (other := _find_session(tx, agent, task)) is not None:
+        what = f"Agent {agent} is at work on {other.task}, and has one session at a time."
+        raise InputError(what, advice="Name another agent, or type this again when it has ended.")
+    before, owner = task.author or task.key, agent or task.agent
+    runners = [runner] * len(task.runners) if runner else list(task.runners)
+    tx.record(e.TaskHandedOff(task.key, owner, details, runners), why=note)
+    send_handoff(tx, task, owner, {"text": note or f"You take over {task.key} from {before}.", "from": before})
+    for run in queries.list_runs_of_attempt(tx.connection, task.key, task.attempts) if is_in_session else ():
+        if run.kind == "agent" and run.runner:
+            request_kill(tx, run, f"handed off to {agent or runner}", HANDED_OFF)
+    return True
+
+
+def _find_session(tx: Transaction, agent: str, but: TaskRow) -> AttemptRow | None:
+    """Find the session of an agent on another task than one."""
+    pairs = (pair for state in (AttemptState.WORKING, AttemptState.PARKED)
+             for pair in queries.list_open_attempts(tx.connection, state))  # fmt: skip
+    return next((attempt for attempt, task in pairs if task.agent == agent and task.key != but.key), None)
 
 
 def rearm_stopped(tx: Transaction, *, why: str) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from hivekeeper.domain.protocol import PRIORITY_MERGE
 from hivekeeper.domain.schema import table
 from hivekeeper.domain.states import OPEN_MAIL, MailState, is_in
 
@@ -62,6 +63,11 @@ class MailRow:
     def is_open(self) -> bool:
         """Whether it waits for its receiver."""
         return self.state in OPEN_MAIL
+
+    @property
+    def must_rebase(self) -> bool:
+        """Whether it is about a hotfix that its receiver has to rebase onto."""
+        return self.type == PRIORITY_MERGE and bool(self.get_payload().get("must_rebase"))
 
     @property
     def origin_task(self) -> str:

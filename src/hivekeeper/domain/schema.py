@@ -299,6 +299,25 @@ def inserts_each(row: type, make: Callable[[Any], Iterable[Row]]) -> Bind:
     return bind
 
 
+def upserts_each(row: type, make: Callable[[Any], Iterable[Row]]) -> Bind:
+    """Make as many rows as there are, or change those that are there; `make` tells them from the body."""
+
+    def bind(body: type[Body]) -> Project:
+        del body
+        into = get_table(row)
+        keys = into.key.keys()
+
+        def change(event: Event) -> list[Change]:
+            rows = list(make(event.body))
+            key_of = [{name: one[name] for name in keys} for one in rows]
+            rest = [{name: value for name, value in one.items() if name not in keys} for one in rows]
+            return [Upsert(into.name, key, values) for key, values in zip(key_of, rest, strict=True)]
+
+        return change
+
+    return bind
+
+
 def _take_key(into: Table) -> dict[str, Source]:
     def take(said: str | int) -> Source:
         return said if isinstance(said, int) else field_of(said)

@@ -15,9 +15,8 @@ A pass loads attempts, runs and holds, decides for each attempt (`domain/steps.p
 and records everything in one transaction.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from hivekeeper.clock import to_seconds
@@ -30,7 +29,7 @@ from hivekeeper.domain import events as e
 from hivekeeper.domain import steps
 from hivekeeper.domain.admission import Admitted, Held, may_start, need_of_task
 from hivekeeper.domain.hive_rows import HoldRow
-from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
+from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import HELP, PERSON, RunSpec, Unclaimed
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.sequences import WORK
@@ -45,6 +44,7 @@ from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 from hivekeeper.working.choosing import choose_tasks
 from hivekeeper.working.evidence import Succeeded, check_work, choose_start
+from hivekeeper.working.gathering import gather_work
 from hivekeeper.working.telling import awaits_router, find_delivered, list_told, tell
 
 
@@ -123,7 +123,10 @@ class Dispatcher(Loop):
             holds = queries.list_holds(connection)
             runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
             working = queries.list_open_attempts(connection, AttemptState.WORKING)
-            works = [self._gather(t, a.number, a.start, repos, runs.get((t.key, a.number), []), a) for a, t in working]
+            works = [
+                gather_work(self._settings, t, a.number, a.start, repos, runs.get((t.key, a.number), []), a)
+                for a, t in working
+            ]
             delivered = list(find_delivered(works, queries.list_open_mail(connection)))
             moves: list[tuple[AttemptRow, Work, Move]] = []
             for (attempt, _), work in zip(working, works, strict=True):
@@ -137,7 +140,7 @@ class Dispatcher(Loop):
             dispatched: list[tuple[Work, Move | None]] = []
             for task in chosen.ready:
                 start = choose_start(self._places, connection, task, repos.get(task.repo or ""))
-                work = self._gather(task, task.attempts + 1, start, repos, [])
+                work = gather_work(self._settings, task, task.attempts + 1, start, repos, [])
                 dispatched.append((work, self._decide(connection, work, holds)))
         if not moves and not dispatched and not chosen.resumed and not chosen.exhausted and not delivered:
             return {}
@@ -164,23 +167,6 @@ class Dispatcher(Loop):
             "held": len(chosen.exhausted),
         }
         return {**counts, "delivered": len(delivered)}
-
-    def _gather(
-        self,
-        task: TaskRow,
-        number: int,
-        start: str | None,
-        repos: dict[str, RepoRow],
-        runs: Sequence[RunRow],
-        row: AttemptRow | None = None,
-    ) -> Work:
-        repo = repos[task.repo] if task.repo else None
-        if repo is not None and not self._settings.queue and repo.backup is None:
-            repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
-        known = (self._settings.runners[name] for name in task.runners if name in self._settings.runners)
-        ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
-        has_mailbox = self._settings.mail and task.has_sandbox
-        return Work(task, number, start, repo, runs, ignore, row, has_mailbox=has_mailbox)
 
     # --- one attempt ------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands import runs as commands
 from hivekeeper.commands.sessions import Budgets, lift_hold, place_hold
 from hivekeeper.domain import events as e
-from hivekeeper.domain.protocol import REWORK_REQUEST
+from hivekeeper.domain.mail_row import MailRow
+from hivekeeper.domain.protocol import PRIORITY_MERGE, REWORK_REQUEST
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
@@ -197,12 +198,17 @@ class Meter(Loop):
         told = [m for m in ours if m.seq > row.intended_seq and m.type != REWORK_REQUEST]
         if not told or self._get_runner(row).reach is not Reach.INTERRUPT:
             return False
-        if any(self._settings.protocol[m.type].is_urgent for m in told if m.type in self._settings.protocol):
+        if any(self._is_urgent(mail) for mail in told):
             return True
         if track.turns is None:
             track.turns = track.reader.turns
         is_late = has_passed(to_seconds(self._clock.now()), to_seconds(told[0].sent_at), MAX_TURN_WAIT_S)
         return track.reader.turns > track.turns or is_late
+
+    def _is_urgent(self, mail: MailRow) -> bool:
+        """Whether a message interrupts a turn; a hotfix does only where it has to be rebased onto."""
+        type_ = self._settings.protocol.get(mail.type)
+        return type_ is not None and type_.is_urgent and (mail.type != PRIORITY_MERGE or mail.must_rebase)
 
 
 def _note_report(tx: Transaction, row: RunRow, report: Report) -> None:

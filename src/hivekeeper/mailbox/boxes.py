@@ -22,6 +22,7 @@ MAX_BYTES = 1 << 20
 MAX_NAME = 200
 MAX_LISTED = 10_000
 INBOX, OUTBOX, ACKNOWLEDGED, SENT = "inbox", "outbox", ".done", ".sent"
+_DONE, _SENT = f"{INBOX}/{ACKNOWLEDGED}", f"{OUTBOX}/{SENT}"
 BAD = "bad-"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -58,15 +59,20 @@ def has_unread(path: Path, delivered: Iterable[str]) -> bool:
 
 
 class Mailbox:
-    """An open mailbox."""
+    """An open mailbox. A directory that its worker removed is missing; it is made again only to be written to."""
 
     def __init__(self, path: Path) -> None:
-        """Open it; NotADirectoryError or another OSError if one of its directories is something else."""
-        self._open: list[int] = []
+        """Open it; an OSError if it is missing, or one of its directories is something else."""
+        self._open: dict[str, int] = {}
         try:
-            top = self._enter(os.open(path.parent, _DIRECTORY), path.name)
-            self._inbox, self._outbox = self._enter(top, INBOX), self._enter(top, OUTBOX)
-            self._done, self._sent = self._enter(self._inbox, ACKNOWLEDGED), self._enter(self._outbox, SENT)
+            above = os.open(path.parent, _DIRECTORY)
+            try:
+                self._open[""] = os.open(path.name, _DIRECTORY, dir_fd=above)
+            finally:
+                os.close(above)
+            for name in (INBOX, OUTBOX, _DONE, _SENT):
+                with contextlib.suppress(FileNotFoundError):
+                    self._enter(name)
         except OSError:
             self.close()
             raise
@@ -79,33 +85,38 @@ class Mailbox:
 
     def close(self) -> None:
         """Close its directories."""
-        for descriptor in self._open:
+        for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
 
-    def _enter(self, above: int, name: str) -> int:
-        """Open a directory below another, and make it again if the worker removed it."""
-        if above not in self._open:
-            self._open.append(above)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, 0o700, dir_fd=above)
-        descriptor = os.open(name, _DIRECTORY, dir_fd=above)
-        self._open.append(descriptor)
-        return descriptor
+    def _enter(self, place: str, *, make: bool = False) -> int:
+        """Open one of its directories, and make it if it is missing."""
+        if place in self._open:
+            return self._open[place]
+        above, _, name = place.rpartition("/")
+        directory = self._enter(above, make=make) if above else self._open[""]
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=directory)
+        self._open[place] = os.open(name, _DIRECTORY, dir_fd=directory)
+        return self._open[place]
 
     # --- outbox -----------------------------------------------------------------------------------------------------
 
     def list_outbox(self) -> list[Listed]:
         """List what lies in the outbox, in the order in which it was written; names with a dot in front are drafts."""
-        listed = []
-        with os.scandir(self._outbox) as entries:
+        listed: list[Listed] = []
+        if OUTBOX not in self._open:
+            return listed
+        outbox = self._open[OUTBOX]
+        with os.scandir(outbox) as entries:
             for number, entry in enumerate(entries):
                 if number >= MAX_LISTED:
                     break
                 if entry.name.startswith("."):
                     continue
                 with contextlib.suppress(OSError):
-                    found = os.stat(entry.name, dir_fd=self._outbox, follow_symlinks=False)
+                    found = os.stat(entry.name, dir_fd=outbox, follow_symlinks=False)
                     stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
                     listed.append(Listed(entry.name, stamp, found.st_mtime_ns))
         return sorted(listed, key=lambda each: (each.at_ns, each.name))
@@ -117,7 +128,7 @@ class Mailbox:
         if len(name) > MAX_NAME or not name.isprintable():
             return _refuse(mark, "its name is too long, or holds characters that cannot be printed")
         try:
-            descriptor = os.open(name, _FILE, dir_fd=self._outbox)
+            descriptor = os.open(name, _FILE, dir_fd=self._enter(OUTBOX))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -146,44 +157,46 @@ class Mailbox:
         if len(bad) > MAX_NAME:
             bad = f"{BAD}{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
         with contextlib.suppress(FileExistsError):
-            descriptor = os.open(f"{bad}.reason", _NEW, 0o600, dir_fd=self._sent)
+            descriptor = os.open(f"{bad}.reason", _NEW, 0o600, dir_fd=self._enter(_SENT, make=True))
             with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{reason}\n")
         self._move(name, bad)
 
     def _move(self, name: str, target: str) -> None:
         """Rename a file; one that was sent under this name before stays, with a number."""
-        number, free = 1, target
+        number, free, sent = 1, target, self._enter(_SENT, make=True)
         while True:
             try:
-                os.stat(free, dir_fd=self._sent, follow_symlinks=False)
+                os.stat(free, dir_fd=sent, follow_symlinks=False)
             except FileNotFoundError:
                 break
             number += 1
             free = f"{target}~{number}"
         with contextlib.suppress(FileNotFoundError):
-            os.rename(name, free, src_dir_fd=self._outbox, dst_dir_fd=self._sent)
+            os.rename(name, free, src_dir_fd=self._enter(OUTBOX), dst_dir_fd=sent)
 
     # --- inbox ------------------------------------------------------------------------------------------------------
 
     def deliver(self, name: str, message: Mapping[str, Any]) -> None:
         """Put a message into the inbox, whole: written, synced, then renamed."""
-        draft = f".{name}"
+        draft, inbox = f".{name}.part", self._enter(INBOX, make=True)  # some programs list hidden files too
+        self._enter(_DONE, make=True)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft, dir_fd=self._inbox)
-        descriptor = os.open(draft, _NEW, 0o600, dir_fd=self._inbox)
+            os.unlink(draft, dir_fd=inbox)
+        descriptor = os.open(draft, _NEW, 0o600, dir_fd=inbox)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             json.dump(message, file, ensure_ascii=False, indent=1)
             file.flush()
             os.fsync(descriptor)
-        os.rename(draft, name, src_dir_fd=self._inbox, dst_dir_fd=self._inbox)
+        os.rename(draft, name, src_dir_fd=inbox, dst_dir_fd=inbox)
 
     def find_place(self, name: str) -> str:
         """Find where a delivered message is: in the inbox, acknowledged in `.done`, or "" if it is gone."""
-        for directory, place in ((self._inbox, INBOX), (self._done, ACKNOWLEDGED)):
-            with contextlib.suppress(FileNotFoundError):
-                os.stat(name, dir_fd=directory, follow_symlinks=False)
-                return place
+        for directory, place in ((INBOX, INBOX), (_DONE, ACKNOWLEDGED)):
+            if directory in self._open:
+                with contextlib.suppress(FileNotFoundError):
+                    os.stat(name, dir_fd=self._open[directory], follow_symlinks=False)
+                    return place
         return ""
 
 

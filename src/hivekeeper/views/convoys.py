@@ -7,7 +7,7 @@ from typing import Any
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain.names import advise
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, RepoRow, TaskRow
-from hivekeeper.domain.states import AttemptState, ConvoyState, TaskState
+from hivekeeper.domain.states import OPEN_ATTEMPTS, AttemptState, ConvoyState, TaskState
 from hivekeeper.domain.workers import count_startable, estimate_left_s
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
@@ -91,6 +91,7 @@ def show_convoy(
     tasks = queries.list_tasks_of_convoy(connection, convoy.name)
     attempts = _list_attempts(connection, convoy)
     failures = Counter(attempt.task for attempt in attempts if attempt.state in _FAILED)
+    progress = {attempt.task: attempt.progress for attempt in attempts if attempt.state in OPEN_ATTEMPTS}
     waits = list_waits(connection, convoy.name, tasks)
     expected_end = estimate_end(tasks, waits, now=now) if now is not None and keeper_is_alive else None
     until = convoy.ended_at or now
@@ -112,6 +113,7 @@ def show_convoy(
                 "failed_attempts": failures[task.key],
                 "waits_for": [pick(other, "state", task="id") for other in waits.get(task.key, ())],
                 "reason": task.reason or None,
+                "progress": progress.get(task.key) or None,
             }
             for task in tasks
         ],

@@ -49,7 +49,7 @@ def list_workers(connection: Connection, runs: Runs, *, now: str) -> list[dict[s
 
 def _show_worker(attempt: AttemptRow, title: str, state: WorkerState, since: str, now: str) -> dict[str, Any]:
     return {
-        **pick(attempt, "worker", "task", "started_at", attempt="number"),
+        **pick(attempt, "worker", "task", "started_at", "progress", attempt="number"),
         "title": title,
         "state": state,
         "since": since,

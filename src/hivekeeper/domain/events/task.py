@@ -27,8 +27,17 @@ from hivekeeper.domain.schema import (
     made,
     moves,
     updates,
+    upserts_each,
 )
-from hivekeeper.domain.states import AT_REST, SETTLED_ATTEMPTS, AttemptState, ConvoyState, MergeState, TaskState
+from hivekeeper.domain.states import (
+    AT_REST,
+    OPEN_TASKS,
+    SETTLED_ATTEMPTS,
+    AttemptState,
+    ConvoyState,
+    MergeState,
+    TaskState,
+)
 
 
 def _detail(name: str) -> Any:  # noqa: ANN401 - see made
@@ -120,6 +129,25 @@ class TaskEdited(Body):
     task: str
     command: str
     prompt: str
+
+
+@event(
+    "task.handed_off",
+    "task",
+    updates(TaskRow, "agent", "details", states=(*OPEN_TASKS, *AT_REST)),
+    upserts_each(
+        TaskRunnerRow,
+        lambda body: ({"task": body.task, "rank": rank, "runner": name} for rank, name in enumerate(body.runners)),
+    ),
+    by=PERSON,
+)
+class TaskHandedOff(Body):
+    """A person gave a task to another agent or runner; `runners` replace those it had, one for one."""
+
+    task: str
+    agent: str | None
+    details: dict[str, Any]
+    runners: list[str]
 
 
 @event(
