@@ -1,11 +1,15 @@
 """A hotfix while workers are at work: it lands first, everybody is told, and what lands later is merged with it."""
 
 from hivekeeper.commands.queue import submit_branch
+from hivekeeper.domain.lease import KeeperState
+from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.protocol import PRIORITY_MERGE
-from hivekeeper.domain.states import ConvoyState, TaskState
+from hivekeeper.domain.states import ConvoyState, MailState, TaskState
 from hivekeeper.store import queries
+from hivekeeper.views.status import show_status
 from tests.scenarios.conftest import Scene
+from tests.scenarios.letters import AGENT
 from tests.stage import ME, Repository
 
 
@@ -36,6 +40,82 @@ def test_a_hotfix_lands_while_workers_work_and_tells_each_whether_it_must_rebase
     assert stage.finish() is ConvoyState.COMPLETE
     assert repository.git("show", "hive/main:shared") == "ONE\ntwo\nthree\nfour\nFIVE"
     assert len(repository.landed()) == 3
+
+
+REBASE = """
+while True:
+    told = receive()
+    if told["type"] != "PRIORITY_MERGE":
+        continue
+    body = told["payload"]
+    if body["must_rebase"]:
+        ack(told)
+        while not pathlib.Path(GO).exists():
+            time.sleep(0.02)
+        subprocess.run(f"git add -A && git commit -qm work; git fetch -q origin && git rebase -q {body['commit']}",
+                       shell=True, check=True)
+    else:
+        ack(told)
+    break
+while not pathlib.Path(END).exists():
+    time.sleep(0.02)
+"""
+
+
+def test_twenty_workers_are_told_of_a_hotfix_all_acknowledge_and_those_it_touches_rebase(
+    stage: Scene, repository: Repository
+) -> None:
+    go, end = stage.root.parent / "go", stage.root.parent / "end"
+    names, touching = [f"T{number}" for number in range(20)], {"T3", "T9", "T17"}
+    repository.commit({"shared": "one\ntwo\nthree\nfour\nfive\n", "other": "x\n"}, "second")
+    begin = f"import subprocess\nGO, END = {str(go)!r}, {str(end)!r}\ndef ack(told):\n"
+    begin += "    send('ack.json', type='ACK', to='queue', in_reply_to=told['id'])\n"
+    change = "pathlib.Path(os.environ['HIVE_TASK']).write_text('x')\n"
+    sed = "s = pathlib.Path('shared'); s.write_text(s.read_text().replace('five', 'FIVE'))\n"
+    stage.submit(
+        *(TaskSpec(name, AGENT % (begin + change + sed * (name in touching) + REBASE), repo="app") for name in names),
+        repos=(repository.spec(verify="true"),),
+    )
+    stage.take(workers=21)
+    stage.step_until(lambda: all(_has_changed(stage, name) for name in names))
+    repository.git("checkout", "--quiet", "-b", "fix")
+    repository.commit({"shared": "ONE\ntwo\nthree\nfour\nfive\n"}, "fix it")
+    repository.git("checkout", "--quiet", "main")
+    with stage.hive.ledger.write(ME) as tx:
+        submit_branch(tx, stage.repo(), "fix", repository.git("rev-parse", "fix"), is_hotfix=True)
+    stage.step_until(lambda: len(_find(stage, type="ACK")) == len(names))
+    assert {row.state for row in _find(stage, type="ACK")} == {MailState.HANDLED}
+    notices = {row.task: row for row in _find(stage, type=PRIORITY_MERGE)}
+    waiting = {f"work/{name}" for name in touching}
+    assert {task for task, row in notices.items() if row.is_open} == waiting, "a word is no evidence"
+    assert _list_late(stage) == []
+    stage.clock.advance(601)
+    assert _list_late(stage) == sorted(waiting)
+    go.touch()
+    stage.step_until(lambda: not any(row.is_open for row in _find(stage, type=PRIORITY_MERGE)))
+    reasons = {row.reason for row in _find(stage, type=PRIORITY_MERGE) if row.task in waiting}
+    assert reasons == {"its clone contains the hotfix"}
+    assert _list_late(stage) == []
+    end.touch()
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert repository.git("show", "hive/main:shared") == "ONE\ntwo\nthree\nfour\nFIVE"
+    assert not any(len(stage.attempts(name)) > 1 for name in names), "nobody had to do it again"
+
+
+def _has_changed(stage: Scene, name: str) -> bool:
+    return (stage.hive.places.sandbox(f"work/{name}", 1) / "work" / name).exists()
+
+
+def _find(stage: Scene, **asked: str) -> list[MailRow]:
+    with stage.hive.ledger.read() as connection:
+        return queries.list_rows(connection, MailRow, "seq", **asked)
+
+
+def _list_late(stage: Scene) -> list[str]:
+    with stage.hive.ledger.read() as connection:
+        view = show_status(connection, KeeperState.ACTIVE, now=stage.clock.now())
+    late = (need["what"] for need in view["needs_me"] if "has not rebased onto the hotfix" in need["what"])
+    return sorted(what.partition("(")[2].partition(")")[0] for what in late)
 
 
 def _is_working(stage: Scene, task: str) -> bool:
