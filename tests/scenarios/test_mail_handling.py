@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hivekeeper.commands.mail import close_mail, reply_as_person, send_as_person
+from hivekeeper.commands.queue import submit_branch
 from hivekeeper.commands.tasks import hand_off
 from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.mail_row import MailRow
@@ -254,3 +255,26 @@ def test_an_agent_has_one_session_at_a_time(stage: Scene, repository: Repository
     assert (sent.task, sent.receiver) == ("work/A", "ann")
     go.touch()
     assert stage.finish() is ConvoyState.COMPLETE
+
+
+def test_a_session_that_a_hotfix_touches_is_interrupted_and_its_next_turn_is_the_rebase(
+    stage: Scene, repository: Repository
+) -> None:
+    repository.commit({"shared": "one\n\ntwo\n"}, "second")
+    rebase = (
+        'git add -A; git commit -qm work; $(grep -o "git fetch origin" "$HOME/first.2") -q && git rebase -q origin/main'
+    )
+    hire(stage, first=("sed -i s/two/TWO/ shared; sleep 300", f"{rebase} && git show HEAD:shared > seen"))
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    stage.step_until(is_running(stage, "A"))
+    shared = stage.hive.places.sandbox("work/A", 1) / "work" / "shared"
+    stage.step_until(lambda: "TWO" in shared.read_text())
+    repository.git("checkout", "--quiet", "-b", "fix")
+    repository.commit({"shared": "ONE\n\ntwo\n"}, "fix it")
+    repository.git("checkout", "--quiet", "main")
+    with stage.hive.ledger.write(ME) as tx:
+        submit_branch(tx, stage.repo(), "fix", repository.git("rev-parse", "fix"), is_hotfix=True)
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert [run.kill_cause for run in agents(stage, "A")] == ["message", None]
+    assert repository.git("show", "hive/main:seen") == "ONE\n\nTWO"
+    assert len(stage.attempts("A")) == 1

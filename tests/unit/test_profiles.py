@@ -9,7 +9,7 @@ from hivekeeper.config.settings import load_settings
 from hivekeeper.config.template import DEFAULT_TOML
 from hivekeeper.settings import Settings
 
-SMALL = Settings(queue=False, convoys=False)
+SMALL = Settings(queue=False, convoys=False, mail=False)
 TEAM = Settings(convoys=False)
 CROWD = Settings(timeout_s=7200.0, silence_s=1800.0, processes=500, disk_bytes=10 << 30)
 SWARM = Settings(timeout_s=7200.0, silence_s=900.0, processes=200, disk_bytes=5 << 30)
@@ -35,7 +35,7 @@ def test_the_profile_of_a_band_loads_to_the_settings_meant(
     (tmp_path / "hive.toml").write_text(profile.toml)
     found = load_settings(tmp_path)
     assert found.workers == agents
-    for name in ("queue", "cleanup", "convoys", "limits", "heartbeat_s", "level", "runners"):
+    for name in ("queue", "cleanup", "convoys", "mail", "limits", "heartbeat_s", "level", "runners"):
         assert getattr(found, name) == getattr(meant, name), name
     assert profile.toml.startswith(f"# A hive of {agents}, made for {band} agents: ")
     assert profile.sentence.startswith(f"hive.toml is for {band} agents: ")
@@ -44,7 +44,7 @@ def test_the_profile_of_a_band_loads_to_the_settings_meant(
 @pytest.mark.parametrize("agents", MEANINGS)
 def test_every_choice_of_a_profile_gives_its_reason(agents: int) -> None:
     lines = make_profile(agents).toml.splitlines()
-    for pattern in ("queue", "cleanup", "convoys"):
+    for pattern in ("queue", "cleanup", "convoys", "mail"):
         (line,) = [line for line in lines if line.startswith(f"{pattern} = ")]
         value, _, why = line.partition("# ")
         assert why.startswith("on: " if "true" in value else "off: ")

@@ -59,6 +59,12 @@ VALUES = {
         10: ("true", "on: a few idle ones of ten are much of the machine"),
         20: ("true", "on: essential, or the machine fills up"),
     },
+    "mail": {
+        1: ("false", "off: two agents see each other's work in the repository; on, they can ask you for help"),
+        3: ("true", "on: it pays where agents must coordinate, and costs nothing where they need not"),
+        10: ("true", "on: agents ask each other and you, and nothing that was said is lost"),
+        20: ("true", "on: essential, or agents work against each other"),
+    },
     "convoys": {
         1: ("false", "off: a batch this small is seen at a glance"),
         3: ("false", "off: it pays from 10 agents on, or when work spans days or repositories"),
