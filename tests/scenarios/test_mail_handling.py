@@ -62,7 +62,7 @@ def is_running(stage: Scene, name: str) -> Callable[[], bool]:
 
 def needs(stage: Scene) -> list[tuple[str, str]]:
     with stage.hive.ledger.read() as connection:
-        view = show_status(connection, KeeperState.ACTIVE, now=stage.clock.now(), protocol=stage.hive.settings.protocol)
+        view = show_status(connection, KeeperState.ACTIVE, now=stage.clock.now())
     return [(need["what"], need["type"]) for need in view["needs_me"]]
 
 

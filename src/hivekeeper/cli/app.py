@@ -285,7 +285,6 @@ def _read_status(hive: Hive | Records) -> dict[str, Any]:
             free_bytes=shutil.disk_usage(hive.places.hive).free,
             now=clock.now(),
             places=hive.places,
-            protocol=settings.protocol,
             reply_within_s=settings.reply_within_s,
             settings_problem=problem,
         )

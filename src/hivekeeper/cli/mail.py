@@ -33,6 +33,7 @@ Since = Annotated[str, typer.Option(help='Only messages sent since: "2h", or a t
 Until = Annotated[str, typer.Option(help='Only messages sent before: "2h", or a time like 2026-01-31T08:00.')]
 Type = Annotated[str, typer.Option("--type", help="Type of the message.")]
 Payload = Annotated[str, typer.Option(help="More fields of the message, as a JSON object.")]
+Text = Annotated[str, typer.Argument(help="What to say.")]
 Mail = Annotated[str, typer.Argument(metavar="ID", help="A message's id, as hive mail ls shows it.")]
 
 
@@ -85,20 +86,19 @@ def mail_thread(mail: Annotated[str, typer.Argument(metavar="ID|TASK")], *, json
 @mail_app.command("read")
 def mail_read(mail: Mail, *, json: Json = False) -> None:
     """Show a message. One to you that expects no reply is then done."""
-    hive = open_here()
+    hive = read_here()
     with hive.ledger.read() as connection:
-        shown, row = views.show_mail(views.get_mail(connection, mail)), views.get_mail(connection, mail)
-    type_ = hive.settings.protocol.get(row.type)
-    if row.is_open and row.receiver in p.ADDRESSES and not (type_ and type_.expects_reply):
+        row = views.get_mail(connection, mail)
+    if row.is_open and row.receiver in p.ADDRESSES and not row.expects_reply:
         with hive.ledger.write(me()) as tx:
             commands.close_mail(tx, row, "read")
-    _print_thread([shown], json=json)
+    _print_thread([views.show_mail(row)], json=json)
 
 
 @mail_app.command("send")
 def mail_send(
     to: Annotated[str, typer.Argument(help="An agent, CONVOY.worker-N, a worker's number, or a task.")],
-    text: str = "",
+    text: Text = "",
     *,
     type_: Type = p.INFORM,
     payload: Payload = "",
@@ -115,7 +115,7 @@ def mail_send(
 
 
 @mail_app.command("reply")
-def mail_reply(mail: Mail, text: str = "", *, type_: Type = p.INFORM, payload: Payload = "") -> None:
+def mail_reply(mail: Mail, text: Text = "", *, type_: Type = p.INFORM, payload: Payload = "") -> None:
     """Reply to a worker's request or question; one that waits for help continues."""
     hive = open_here()
     with hive.ledger.write(me()) as tx:

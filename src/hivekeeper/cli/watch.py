@@ -23,7 +23,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events, read_head
 from hivekeeper.views.convoys import estimate_end, list_waits, summarise
-from hivekeeper.views.events import NOTABLE
+from hivekeeper.views.events import is_notable
 from hivekeeper.views.tasks import waits_for_person
 from hivekeeper.views.workers import list_workers
 
@@ -159,7 +159,7 @@ def _watch(  # noqa: PLR0913, PLR0917 - all that a keeper and one who follows do
             with hive.ledger.read() as connection:
                 events = read_events(connection, seen, 10_000)
                 seen = events[-1].seq if events else seen
-                news = [render.say_line(event)[11:] for event in events if type(event.body) in NOTABLE]
+                news = [render.say_line(event)[11:] for event in events if is_notable(event)]
                 display.show(connection, news)
                 if is_over(connection):
                     return

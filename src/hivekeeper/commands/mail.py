@@ -82,21 +82,25 @@ def send_mail(
 ) -> None:
     """Record a message from a part of the hive to a task's worker, or to its successor."""
     mail, receiver = make_id(tx, task.key), name_worker(task, attempt.worker)
-    tx.record(e.MailAccepted(mail, kind, sender, receiver, task.key, attempt.number, payload, thread=mail))
+    asks = p.PROTOCOL[kind].expects_reply
+    body = e.MailAccepted(
+        mail, kind, sender, receiver, task.key, attempt.number, payload, thread=mail, expects_reply=asks
+    )
+    tx.record(body)
 
 
 def write_to_next(tx: Transaction, task: TaskRow, text: str) -> None:
     """Record a message from a person to whoever tries a task next."""
     attempts = queries.list_attempts_of_task(tx.connection, task.key)
     address = name_worker(task, attempts[-1].worker) if attempts else task.key
-    _send(tx, p.INFORM, Receiver(address, p.Role.WORKER, task.key, task.attempts), {"text": text})
+    _send(tx, p.PROTOCOL[p.INFORM], Receiver(address, p.Role.WORKER, task.key, task.attempts), {"text": text})
 
 
 def send_handoff(tx: Transaction, task: TaskRow, agent: str | None, payload: dict[str, Any]) -> None:
     """Record what the next session of a task is told by whoever handed it off."""
     attempts = queries.list_attempts_of_task(tx.connection, task.key)
     address = agent or (name_worker(task, attempts[-1].worker) if attempts else task.key)
-    _send(tx, p.HANDOFF, Receiver(address, p.Role.WORKER, task.key, task.attempts), payload)
+    _send(tx, p.PROTOCOL[p.HANDOFF], Receiver(address, p.Role.WORKER, task.key, task.attempts), payload)
 
 
 def send_as_person(
@@ -111,7 +115,7 @@ def send_as_person(
         allowed = [each.name for each in protocol.values() if (p.Role.PERSON, found.role) in each.routes]
         what = f"You cannot send a message of type {known.name} to {found.address}."
         raise InputError(what, advice=f"You can send it: {', '.join(allowed) or 'nothing'}.")
-    return _send(tx, known.name, found, payload)
+    return _send(tx, known, found, payload)
 
 
 def reply_as_person(
@@ -122,14 +126,14 @@ def reply_as_person(
     type_: str = p.INFORM,
 ) -> MailRow:
     """Record a person's reply to a message that was sent to them or to the hive; a task that waits for it continues."""
-    known, asked = _get_type(protocol, type_, payload), protocol.get(mail.type)
-    if mail.receiver not in p.ADDRESSES or asked is None or not asked.expects_reply:
+    known = _get_type(protocol, type_, payload)
+    if mail.receiver not in p.ADDRESSES or not mail.expects_reply:
         what = f"{mail.id} is of type {mail.type}, to {mail.receiver}: nobody waits for your reply."
         raise InputError(what, advice=f"To write to its sender: hive mail send {mail.sender} '...'")
     found = find_receiver(tx.connection, mail.origin_task or mail.sender)
     if isinstance(found, str):
         raise InputError(f"The reply was not sent: {found}.", advice=f"To close the request: hive mail done {mail.id}")
-    sent = _send(tx, known.name, replace(found, address=mail.sender), payload, mail)
+    sent = _send(tx, known, replace(found, address=mail.sender), payload, mail)
     close_mail(tx, mail, f"answered by {sent.id}")
     return sent
 
@@ -144,10 +148,13 @@ def _get_type(protocol: Mapping[str, p.MessageType], name: str, payload: Mapping
     return known
 
 
-def _send(tx: Transaction, type_: str, to: Receiver, payload: dict[str, Any], parent: MailRow | None = None) -> MailRow:
+def _send(
+    tx: Transaction, type_: p.MessageType, to: Receiver, payload: dict[str, Any], parent: MailRow | None = None
+) -> MailRow:
     mail = make_id(tx, to.task or (parent.task if parent else None))
     thread, of, hops = (parent.thread, parent.id, parent.hops + 1) if parent else (mail, None, 0)
-    tx.record(e.MailSent(mail, type_, to.address, to.task, to.attempt, payload, thread, of, hops))
+    asks = type_.expects_reply
+    tx.record(e.MailSent(mail, type_.name, to.address, to.task, to.attempt, payload, thread, of, hops, asks))
     return get_row(tx, mail)
 
 
@@ -164,7 +171,7 @@ def close_mail(tx: Transaction, mail: MailRow, why: str) -> bool:
     if now is None or not now.is_open:
         return False
     tx.record(e.MailClosed(mail.id), why=why)
-    if mail.type == p.HELP_REQUEST and mail.origin_task:
+    if mail.origin_task and mail.get_payload().get("blocking"):
         lift_hold(tx, "task", mail.origin_task, cause=HELP, why=why)
     return True
 
@@ -246,9 +253,9 @@ def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, 
 
 
 def return_mail(tx: Transaction, task: str, why: str) -> None:
-    """Record that nobody will read what is left for a task, and that it needs no help; what a person is told stays."""
+    """Record that nobody will read what is left for a task, nor answer it; what a person is told stays."""
     for mail in queries.list_open_mail(tx.connection, task):
-        if mail.delivered_run is not None or mail.type == p.HELP_REQUEST:
+        if mail.delivered_run is not None or (mail.receiver in p.ADDRESSES and mail.expects_reply):
             tx.record(e.MailHandled(mail.id), why=why)
         elif mail.receiver not in p.ADDRESSES:
             tx.record(e.MailReturned(mail.id), why=why)

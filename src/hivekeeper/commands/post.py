@@ -105,6 +105,7 @@ def _receive(  # noqa: PLR0913 - one a fact
         "thread": thread,
         "parent": parent.id if parent else None,
         "hops": hops,
+        "expects_reply": protocol[said.type].expects_reply,
         "origin": file.origin,
         "file": file.file,
         "digest": file.digest,

@@ -49,6 +49,7 @@ class MailRow:
     thread: str = ""
     parent: str | None = None
     hops: int = 0
+    expects_reply: int = 0
     origin: str = ""
     file: str | None = None
     digest: str | None = None

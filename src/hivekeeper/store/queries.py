@@ -205,9 +205,9 @@ def count_refused_mail(connection: Connection, origin: str) -> int:
     return int(connection.rows(_sql("count_refused_mail"), {"origin": origin})[0][0])
 
 
-def list_unanswered(connection: Connection, types: Iterable[str], before: str) -> list[MailRow]:
-    """List messages of types that expect a reply, sent before a moment, open and without one."""
-    return _all(connection, "list_unanswered", MailRow, {"types": _enclose(types), "before": before})
+def list_unanswered(connection: Connection, before: str) -> list[MailRow]:
+    """List messages that expect a reply, sent before a moment, open and without one."""
+    return _all(connection, "list_unanswered", MailRow, {"before": before})
 
 
 def list_tasks_of_agent(connection: Connection, agent: str) -> list[TaskRow]:

@@ -6,6 +6,7 @@ from typing import Any
 from hivekeeper.domain import events as e
 from hivekeeper.domain.events import Event
 from hivekeeper.domain.holds import describe_hold
+from hivekeeper.domain.protocol import ADDRESSES
 from hivekeeper.views.rows import pick
 
 _LONGEST_WHY = 120
@@ -45,10 +46,11 @@ def say_event(event: Event) -> str:
             text = f"{body.scope} {body.name} continues" + (f": {event.why}" if event.why else "")
         case e.MergeHeld():
             text = f"{body.task} waits for you: {event.why}; type: hive queue approve {body.task}"
-        case e.RepoStopped():
-            text = f"the merge queue of {body.repo} is stopped: {event.why}"
-        case e.RepoRecovered():
-            text = f"the merge queue of {body.repo} continues"
+        case e.RepoStopped() | e.RepoRecovered():
+            does = "continues" if isinstance(body, e.RepoRecovered) else f"is stopped: {event.why}"
+            text = f"the merge queue of {body.repo} {does}"
+        case e.MailAccepted() | e.MailSent() | e.MailSettled():
+            text = _say_message(body, event.why)
         case e.ConvoyCompleted():
             text = f"convoy {body.convoy} is complete"
         case e.ConvoyFailed():
@@ -57,6 +59,19 @@ def say_event(event: Event) -> str:
             noun, _, verb = body.kind.partition(".")
             text = f"{noun} {body.subject} {verb.replace('_', ' ')}" + (f": {event.why}" if event.why else "")
     return text
+
+
+def _say_message(body: e.MailAccepted | e.MailSent | e.MailSettled, why: str) -> str:
+    sender = "person" if isinstance(body, e.MailSent) else body.sender
+    said = body.payload.get("text") or body.payload.get("summary") or ""
+    outcome = f" ({body.outcome.lower()}: {why})" if isinstance(body, e.MailSettled) else f" ({body.mail})"
+    return f"{sender} → {body.receiver}: {body.type}{f': {_shorten(str(said))}' if said else ''}{outcome}"
+
+
+def is_notable(event: Event) -> bool:
+    """Whether a person watching a run wants to see an event; of messages, those to the hive and to people."""
+    body = event.body
+    return type(body) in NOTABLE or (isinstance(body, e.MailAccepted) and body.receiver in ADDRESSES)
 
 
 def _shorten(words: str) -> str:

@@ -75,21 +75,15 @@ def say_when(reader: RunRow | None, runners: Mapping[str, Runner]) -> str:
     return "it gets it after its current turn"
 
 
-def list_mail_needs(
-    connection: Connection, protocol: Mapping[str, p.MessageType], reply_within_s: float, *, now: str
-) -> Iterator[tuple[str, str]]:
+def list_mail_needs(connection: Connection, reply_within_s: float, *, now: str) -> Iterator[tuple[str, str]]:
     """List the messages that need a person, each with the command."""
     inbox = list_inbox(connection)
-    asking = {name for name, type_ in protocol.items() if type_.expects_reply}
     for row in inbox:
-        who, said = row.sender, show_mail(row)["gist"] or row.type
-        reply = f"hive mail reply {row.id} '...'"
-        if row.type in protocol and protocol[row.type].handled_as == p.HELP_REQUEST:
+        if row.expects_reply:
+            kind = "asks for help" if row.type == p.HELP_REQUEST else f"asks ({row.type})"
             waits = " and waits" if row.get_payload().get("blocking") else ""
-            yield f"{who} asks for help{waits}: {said}", reply
-        elif row.type in asking:
-            yield f"{who} asks ({row.type}): {said}", reply
-    if unread := [row for row in inbox if row.type not in asking]:
+            yield f"{row.sender} {kind}{waits}: {show_mail(row)['gist']}", f"hive mail reply {row.id} '...'"
+    if unread := [row for row in inbox if not row.expects_reply]:
         senders = name_some(list(dict.fromkeys(row.sender for row in unread)))
         yield f"There is mail for you from {senders}.", "hive mail inbox"
     quarantined = queries.list_mail_matching(connection, limit=_MAX_SHOWN, state=MailState.QUARANTINED)
@@ -97,8 +91,8 @@ def list_mail_needs(
         senders = name_some(list(dict.fromkeys(row.sender for row in quarantined)))
         yield f"Messages from {senders} could not be read.", "hive mail quarantine ls"
     before = to_text(to_seconds(now) - reply_within_s)
-    for row in queries.list_unanswered(connection, asking - {p.PRIORITY_MERGE}, before)[:_MAX_SHOWN]:
-        if row.receiver not in p.ADDRESSES:
+    for row in queries.list_unanswered(connection, before)[:_MAX_SHOWN]:
+        if row.receiver not in p.ADDRESSES and row.type != p.PRIORITY_MERGE:
             what = f"{row.sender} has had no reply from {row.receiver} since {row.sent_at}."
             yield what, f"hive mail thread {row.id}"
     yield from _list_late_rebases(connection, to_text(to_seconds(now) - REBASE_WITHIN_S))

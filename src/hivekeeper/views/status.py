@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -12,7 +12,6 @@ from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.hive_rows import HeartbeatRow, LeaseRow
 from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.names import name_some
-from hivekeeper.domain.protocol import PROTOCOL, MessageType
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow
 from hivekeeper.domain.sequences import OUTPUTS_MISSING
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
@@ -58,7 +57,6 @@ def show_status(  # noqa: PLR0913 - one a fact that the tables do not hold
     require: str | None = None,
     free_bytes: int | None = None,
     places: Places | None = None,
-    protocol: Mapping[str, MessageType] = PROTOCOL,
     reply_within_s: float = 1800.0,
     settings_problem: str = "",
 ) -> dict[str, Any]:
@@ -77,7 +75,7 @@ def show_status(  # noqa: PLR0913 - one a fact that the tables do not hold
         *_need_isolation(isolation, require),
         *_need_disk(free_bytes, places),
         *list_hold_needs(connection, now=now),
-        *(list_mail_needs(connection, protocol, reply_within_s, now=now) if now else ()),
+        *(list_mail_needs(connection, reply_within_s, now=now) if now else ()),
     ]
     return {
         "needs_me": [*_show_needs(needs), *list_needs(connection, keeper_is_alive=is_alive, places=places)],

@@ -22,6 +22,7 @@ class MailAccepted(Body):
     thread: str
     parent: str | None = None
     hops: int = 0
+    expects_reply: bool = False
     origin: str = ""
     file: str | None = None
     digest: str | None = None
@@ -46,6 +47,7 @@ class MailSent(Body):
     thread: str
     parent: str | None = None
     hops: int = 0
+    expects_reply: bool = False
 
 
 @event(
@@ -76,6 +78,7 @@ class MailSettled(Body):
     thread: str
     parent: str | None = None
     hops: int = 0
+    expects_reply: bool = False
     origin: str = ""
     file: str | None = None
     digest: str | None = None
