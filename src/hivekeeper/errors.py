@@ -8,6 +8,7 @@ HiveError                        exit code
 │   ├── UnreadableLedgerError        not a database, or no permission
 │   ├── ForeignLedgerError           a database, but not a hive's
 │   ├── NewerLedgerError             written by a newer Hivekeeper
+│   ├── OlderLedgerError             written by an older one, before the first release
 │   └── DamagedLedgerError           head, chain or tables do not agree
 ├── UnavailableError             5   disk, permission, git: something needed is not there
 └── IllegalTransitionError       1   a state machine refused (a bug, or a lost race: the pass is repeated)
@@ -61,6 +62,10 @@ class ForeignLedgerError(LedgerRefusedError):
 
 class NewerLedgerError(LedgerRefusedError):
     """The ledger was written by a newer Hivekeeper."""
+
+
+class OlderLedgerError(LedgerRefusedError):
+    """The ledger was written by an older Hivekeeper, before the first release."""
 
 
 class DamagedLedgerError(LedgerRefusedError):

@@ -2,6 +2,7 @@
 # ruff: noqa: S608 - statements made of our own numbers, to do damage with
 
 import contextlib
+import hashlib
 import random
 import shutil
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from hivekeeper.errors import (
     HiveError,
     LedgerRefusedError,
     NewerLedgerError,
+    OlderLedgerError,
     UnreadableLedgerError,
 )
 from hivekeeper.store.ledger import CHECKED_AT_START, create_ledger, open_ledger
-from hivekeeper.store.schema import SCHEMA
+from hivekeeper.store.schema import SCHEMA, make_ddl
 from hivekeeper.store.sqlite import APPLICATION_ID
 from tests.store.ledger_children import submit_whole
 from tests.store.ledger_kit import assert_whole, count_descriptors, fingerprint, head_of, new_ledger, opened, seize
@@ -129,6 +131,13 @@ def test_making_a_hive_leaves_a_newer_ledger_alone(path: Path) -> None:
 def test_a_newer_ledger_is_refused(path: Path, version: int) -> None:
     tamper(path, f"PRAGMA user_version = {version}")
     assert str(version) in refuse(path, NewerLedgerError).what
+
+
+def test_a_ledger_of_before_is_refused_with_how_to_start_again(path: Path) -> None:
+    tamper(path, "PRAGMA user_version = 1")
+    refused = refuse(path, OlderLedgerError)
+    assert "schema 1, now" in refused.what
+    assert "hive init" in refused.advice
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
@@ -346,3 +355,9 @@ def test_opening_and_making_ledgers_leaves_no_file_open(tmp_path: Path, path: Pa
         create_ledger(tmp_path / f"new-{number}.db")
         create_ledger(tmp_path / f"new-{number}.db")
     assert count_descriptors() == before, "making"
+
+
+def test_the_number_of_the_schema_changes_with_its_statements() -> None:
+    """A hive made by another version must be refused as such, not fail at a column that it lacks."""
+    found = hashlib.sha256(make_ddl().encode()).hexdigest()[:12]
+    assert (SCHEMA, found) == (2, "29ee68c94bb1"), "raise SCHEMA, then put the new pair here"

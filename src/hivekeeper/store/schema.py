@@ -7,11 +7,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
-from hivekeeper.domain import hive_rows, rows  # noqa: F401 - they declare the tables
+from hivekeeper.domain import hive_rows, mail_row, rows  # noqa: F401 - they declare the tables
 from hivekeeper.domain.schema import TABLES, Table
 from hivekeeper.domain.states import is_in
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2  # higher whenever the statements change, so that no ledger is taken for one of another form
 
 
 @cache

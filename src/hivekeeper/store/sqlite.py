@@ -17,6 +17,7 @@ from hivekeeper.errors import (
     ForeignLedgerError,
     HiveError,
     NewerLedgerError,
+    OlderLedgerError,
     UnavailableError,
     UnreadableLedgerError,
 )
@@ -211,7 +212,12 @@ def check_identity(connection: SqliteConnection, path: Path) -> None:
         raise _foreign(path)
     if version > SCHEMA:
         what = f"The ledger at {path} has schema {version}; this Hivekeeper knows up to {SCHEMA}."
-        raise NewerLedgerError(what, advice="Update Hivekeeper: pip install --upgrade hivekeeper")
+        raise NewerLedgerError(what, advice="Update Hivekeeper: in its directory, git pull && uv tool install .")
+    if 0 < version < SCHEMA:
+        what = f"The ledger at {path} was made by an older, unreleased Hivekeeper (schema {version}, now {SCHEMA})."
+        hive = path.parent
+        advice = f"What has landed is in your repositories. To start again: mv {hive} {hive}.old && hive init"
+        raise OlderLedgerError(what, advice=advice)
     if version < SCHEMA:
         raise DamagedLedgerError(f"The ledger at {path} says that it has schema {version}.", advice=_RESTORE)
 
