@@ -36,7 +36,17 @@ def arrive(mail: str, type_: str, text: str, to: str = "person", *, asks: bool =
 
 def quarantine(mail: str, raw: str) -> e.Body:
     return e.MailSettled(
-        mail, "QUARANTINED", "?", "c.worker-1", "person", "c/a", 1, {"raw": raw}, mail, origin="c/a.1", file="m.json"
+        mail,
+        "?",
+        "c.worker-1",
+        "person",
+        "c/a",
+        1,
+        {"raw": raw},
+        mail,
+        origin="c/a.1",
+        file="m.json",
+        outcome="QUARANTINED",
     )
 
 

@@ -226,7 +226,7 @@ ABOUT_THEM: list[Body] = [
     e.MailSent(MAIL, "inform", "c.worker-1", TASK, 1, {"text": "hello"}, MAIL),
     e.MailAccepted(MAIL, "inform", "c.worker-1", "c.worker-2", TASK, 1, {}, MAIL),
     *(
-        e.MailSettled(MAIL, outcome, "?", "c.worker-1", "person", TASK, 1, {}, MAIL)
+        e.MailSettled(MAIL, "?", "c.worker-1", "person", TASK, 1, {}, MAIL, outcome=outcome)
         for outcome in ("HANDLED", "QUARANTINED", "RETURNED", "DROPPED")
     ),
     e.MailDelivered(MAIL, RUN),

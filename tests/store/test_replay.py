@@ -456,7 +456,9 @@ def write_the_sessions(world: World) -> None:
         tx.record(AttemptProgressed("c/working", 1, "half done"))
         tx.record(AttemptFinished("c/working", 1, commit(1)))
         for number in (4, 5):
-            tx.record(MailSettled(f"m/{number}", "QUARANTINED", "?", "c.worker-1", "person", None, None, {}, "m/4"))
+            tx.record(
+                MailSettled(f"m/{number}", "?", "c.worker-1", "person", None, None, {}, "m/4", outcome="QUARANTINED")
+            )
     with world.ask() as tx:
         tx.record(MailClosed("m/3"))
         tx.record(MailDropped("m/4"))

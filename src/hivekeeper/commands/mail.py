@@ -246,8 +246,9 @@ def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, 
     if is_reported and attempt.finished_at is None:
         mail_id, number, sender = make_id(tx, task.key), attempt.number, name_worker(task, attempt.worker)
         body = e.MailSettled(
-            mail_id, MailState.HANDLED, p.TASK_COMPLETE, sender, p.Role.QUEUE.value, task.key, number,
+            mail_id, p.TASK_COMPLETE, sender, p.Role.QUEUE.value, task.key, number,
             {"task_id": task.id}, mail_id, origin=name_origin(task.key, number),
+            outcome=MailState.HANDLED,
         )  # fmt: skip
         tx.record(body, why="recorded by the hive: the worker ended without a message")
 

@@ -166,8 +166,8 @@ def _quarantine(tx: Transaction, file: Outgoing, said: Unreadable) -> MailRow:
     mail = make_id(tx, file.task.key)
     to_person, payload = p.Role.PERSON.value, {"raw": said.text}
     body = e.MailSettled(
-        mail, MailState.QUARANTINED, "?", file.sender, to_person, file.task.key, file.attempt.number, payload, mail,
-        origin=file.origin, file=file.file, digest=file.digest,
+        mail, "?", file.sender, to_person, file.task.key, file.attempt.number, payload, mail,
+        origin=file.origin, file=file.file, digest=file.digest, outcome=MailState.QUARANTINED,
     )  # fmt: skip
     tx.record(body, why=said.reason)
     return get_row(tx, mail)

@@ -1,5 +1,6 @@
 """What happens to a message."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from hivekeeper.domain.mail_row import MailRow
@@ -8,9 +9,9 @@ from hivekeeper.domain.schema import AT, PERSON, SEQ, WHO, WHY, Body, event, fie
 from hivekeeper.domain.states import AttemptState, MailState
 
 
-@event("mail.accepted", "mail", inserts(MailRow, id=field_of("mail"), state=MailState.ACCEPTED, sent_at=AT, seq=SEQ))
-class MailAccepted(Body):
-    """A message is on its way to its receiver."""
+@dataclass(frozen=True, slots=True)
+class Message(Body):
+    """What a message is from the start."""
 
     mail: str
     type: str
@@ -27,6 +28,11 @@ class MailAccepted(Body):
     file: str | None = None
     digest: str | None = None
     given_id: str | None = None
+
+
+@event("mail.accepted", "mail", inserts(MailRow, id=field_of("mail"), state=MailState.ACCEPTED, sent_at=AT, seq=SEQ))
+class MailAccepted(Message):
+    """A message is on its way to its receiver."""
 
 
 @event(
@@ -64,25 +70,10 @@ class MailSent(Body):
         reason=WHY,
     ),
 )
-class MailSettled(Body):
+class MailSettled(Message):
     """A message was settled as it came: handled at once, quarantined, returned or dropped."""
 
-    mail: str
-    outcome: str
-    type: str
-    sender: str
-    receiver: str
-    task: str | None
-    attempt: int | None
-    payload: dict[str, Any]
-    thread: str
-    parent: str | None = None
-    hops: int = 0
-    expects_reply: bool = False
-    origin: str = ""
-    file: str | None = None
-    digest: str | None = None
-    given_id: str | None = None
+    outcome: str = ""
 
 
 @event(
