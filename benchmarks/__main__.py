@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import Figure, again, door, ledger, merge, simulate, tasks, workers
+from benchmarks import Figure, again, door, ledger, mail, merge, simulate, tasks, workers
 from hivekeeper.errors import HiveError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -73,6 +73,23 @@ def bench_tasks(
 ) -> None:
     """Measure tiny tasks, with the sandbox and without, against bare processes, bare bubblewrap and huey."""
     show_figures(tasks.run_all(say, directory=directory, tasks=tiny, rounds=rounds, events=events), as_json=as_json)
+
+
+@app.command("mail")
+def bench_mail(  # noqa: PLR0913 - one an option
+    *,
+    directory: Directory = None,
+    mailboxes: Annotated[int, typer.Option(min=30, help="The most mailboxes at once.")] = 2000,
+    messages: Annotated[int, typer.Option(min=10, help="How many are sent at once.")] = 2000,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long messages are sent one by one.")] = 10.0,
+    idle: Annotated[float, typer.Option(min=0.1, help="Seconds without a message.")] = 40.0,
+    history: Annotated[int, typer.Option(min=100, help="Messages in the history that is searched.")] = 1_000_000,
+    as_json: Json = False,
+) -> None:
+    """Measure how soon and how many messages reach inboxes, what many mailboxes cost, and search."""
+    size = mail.Size(mailboxes, messages, seconds, idle, history)
+    figures = mail.run_all(say, size, directory=directory)
+    show_figures(figures, as_json=as_json)
 
 
 @app.command("merge")

@@ -4,15 +4,17 @@ Rules:
 1. A message is a file in a worker's outbox. Its sender, id, time and hops come from the mailbox that holds it and from
    the ledger, never from the file. A file that does not parse is given time before it is quarantined.
 2. What a file came to is recorded before the file is moved, so a file that is found again is the same message.
-3. A message is put into an inbox after it was accepted, and is DELIVERED once it lies there. Moving its file to `.done`
-   is the acknowledgement.
-4. Mailboxes take turns: of each, only so many files are read in one pass.
+3. A message is put into an inbox after it was accepted, and is DELIVERED once it lies there and would after a power
+   cut. Moving its file to `.done` is the acknowledgement.
+4. Mailboxes take turns: of each, only so many files are read at a time. One with more waits behind those that changed.
 5. Mailboxes that changed are read at once; all are looked at from time to time, in case a change was missed.
+6. What is wrong with one mailbox stops no other.
 """
 
+import errno
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from hivekeeper.commands import mail as commands
@@ -20,22 +22,25 @@ from hivekeeper.commands.post import Outgoing, receive
 from hivekeeper.domain import events as e
 from hivekeeper.domain.mail import Limits, Unreadable, to_file
 from hivekeeper.domain.mail_row import MailRow
-from hivekeeper.domain.protocol import ADDRESSES, MERGE_READY, PRIORITY_MERGE, REWORK_REQUEST, Draft, read_draft
+from hivekeeper.domain.protocol import ADDRESSES, MERGE_READY, Draft, read_draft
 from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.schema import Body
-from hivekeeper.domain.states import OPEN_ATTEMPTS, MailState, RunState
+from hivekeeper.domain.states import OPEN_ATTEMPTS, MailState
+from hivekeeper.errors import UnavailableError
 from hivekeeper.git.clone import read_head
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, Listed, Mailbox
+from hivekeeper.mailbox.boxes import ACKNOWLEDGED, MAX_LISTED, OUTBOX, SENT, Delivery, Listed, Mailbox, deliver
 from hivekeeper.mailbox.watching import Watcher
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 
 SETTLE_S = 2.0  # how long a file that does not parse must be unchanged before it is quarantined
-MAX_FILES = 32  # of one mailbox in a pass
-MAX_BOXES = 64  # in a pass
-MAX_DELIVERED = 512  # in a pass
+MAX_FILES, MAX_BYTES = 32, 1 << 20  # of one mailbox in a pass
+MAX_BOXES, MAX_LOOKING_S = 32, 0.1  # in a pass
+MAX_DELIVERED = 64  # in a pass
 SWEEP_S, SWEEP_UNWATCHED_S = 30.0, 1.0
+# What is wrong with the machine, and not with one mailbox.
+_OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 Key = tuple[str, int]  # a task and an attempt at it
 
 
@@ -44,10 +49,25 @@ class Found:
     """What a pass has found in one mailbox: new files, and delivered messages that were acknowledged or removed."""
 
     key: Key
-    box: Mailbox
+    box: Mailbox | None = None
     files: list[Outgoing] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # theirs in the outbox
     done: list[tuple[MailRow, str]] = field(default_factory=list)
-    outcomes: list[tuple[str, list[MailRow]]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)  # why each was refused, if it was
+    is_flooded: bool = False  # all that lies in the outbox is set aside
+
+    def add(self, name: str, file: Outgoing) -> None:
+        """Add a file."""
+        self.names.append(name)
+        self.files.append(file)
+
+    def clear(self) -> None:
+        """Move what was recorded out of the outbox."""
+        if self.box is not None and self.is_flooded:
+            self.box.replace_outbox()
+        elif self.box is not None:
+            for name, reason in zip(self.names, self.reasons, strict=True):
+                self.box.finish(name, reason)
 
 
 class Router(Loop):
@@ -61,12 +81,17 @@ class Router(Loop):
         super().__init__(parts)
         self._limits = Limits(self._settings.hourly, self._settings.max_hops)
         self._runs_seen: deque[str] = deque()  # agents that have started or ended since the last pass
-        self._boxes: dict[Key, None] = {}  # the mailboxes of attempts under way
-        self._watched: frozenset[Key] = frozenset()
-        self._due: dict[Key, None] = {}  # those to read, in turn
-        self._unsettled: dict[tuple[Key, str], tuple[Listed, float]] = {}
-        self._placed: set[str] = set()  # messages that lie in an inbox, which is not recorded yet
+        self._boxes: set[Key] = set()  # the mailboxes of attempts under way
+        self._due: dict[Key, None] = {}  # those that changed, in turn
+        self._behind: dict[Key, None] = {}  # those that wait behind them
+        self._listed: dict[Key, deque[Listed]] = {}  # what else lies in the outboxes of those behind
+        self._unsettled: dict[Key, dict[str, tuple[Listed, float]]] = {}  # files that may still be written
+        self._settle_s: dict[Key, float] = {}  # when to look at these again
+        self._placed: dict[str, tuple[MailRow, Key]] = {}  # messages that lie in an inbox, which is not recorded yet
+        self._blocked: set[Key] = set()  # mailboxes that something is wrong with, until the next look at all
         self._swept_s = float("-inf")
+        self._problem: OSError | None = None  # of the machine
+        self._has_more = False
         self._watcher: Watcher[Key] = Watcher()
 
     def watch(self, wake: Callable[[], None]) -> None:
@@ -88,34 +113,38 @@ class Router(Loop):
         """Accept what was written, deliver what was accepted, and note what was acknowledged."""
         if not self._settings.mail:
             return {}
+        self._problem = None
         with ExitStack() as opened:
-            boxes: dict[Key, Mailbox | None] = {}
             with self._ledger.read() as connection:
                 self._find_boxes(connection)
-                due = self._choose()
-                found = [each for key in due if (each := self._look(connection, opened, boxes, key)) is not None]
-                waiting = queries.list_accepted_mail(connection, MAX_DELIVERED)
-                placed = [mail for mail in waiting if mail.id in self._placed]
-                deliverable = [
-                    (mail, key)
-                    for mail in waiting
-                    if mail.id not in self._placed and (key := self._find_box(connection, mail)) is not None
-                ]
+                found = list(self._look_around(connection, opened))
             counts = {
                 "received": sum(len(each.files) for each in found),
                 "acknowledged": sum(len(each.done) for each in found),
-                "delivered": len(placed),
+                "delivered": len(self._placed),
             }
-            accepted = self._record(found, placed) if any(counts.values()) else []
+            if any(counts.values()):
+                self._record(found)
             for each in found:
-                for name, rows in each.outcomes:
-                    each.box.finish(name, _find_reason(rows))
-            self._placed -= {mail.id for mail in placed}
-            problem = self._deliver(opened, boxes, deliverable, accepted)
+                with self._noting(each.key):
+                    each.clear()
+        self._deliver()
         self._set_interval()
-        if problem is not None:
-            raise problem
+        if self._problem is not None:
+            what = f"Mail could not be carried: {self._problem.strerror}."
+            raise UnavailableError(what, advice="Nothing is lost: what was accepted is delivered once this is mended.")
         return {name: count for name, count in {**counts, "placed": len(self._placed)}.items() if count}
+
+    @contextmanager
+    def _noting(self, key: Key) -> Iterator[None]:
+        """Do something with a mailbox; what is wrong with it is no other's concern, what is wrong with the disk is."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _OF_MACHINE:
+                self._problem = self._problem or error
+            else:
+                self._blocked.add(key)
 
     # --- which mailboxes ----------------------------------------------------------------------------------------------
 
@@ -125,150 +154,172 @@ class Router(Loop):
             run = queries.find_run(connection, self._runs_seen.popleft())
             if run is not None and run.kind == "agent" and run.task and run.attempt:
                 self._due[run.task, run.attempt] = None
-                self._boxes.setdefault((run.task, run.attempt))
-        changed = self._watcher.take_changed()
-        self._due.update(dict.fromkeys(changed))
+                self._boxes.add((run.task, run.attempt))
+        self._due.update(dict.fromkeys(self._watcher.take_changed() - self._behind.keys()))
         now_s, every_s = self._clock.monotonic(), SWEEP_S if self._watcher.is_watching else SWEEP_UNWATCHED_S
         if now_s - self._swept_s >= every_s:
             self._swept_s = now_s
             pairs = (pair for state in OPEN_ATTEMPTS for pair in queries.list_open_attempts(connection, state))
-            self._boxes = {(task.key, attempt.number): None for attempt, task in pairs if task.has_sandbox}
-            self._due.update(self._boxes)
-        for (key, _), (_, since_s) in self._unsettled.items():
-            if now_s - since_s >= SETTLE_S:
-                self._due[key] = None
-        if self._boxes.keys() != self._watched:
-            self._watched = frozenset(self._boxes)
-            self._watcher.set_paths({path: key for key in self._boxes for path in self._list_watched(key)})
+            there = {(task.key, attempt.number) for attempt, task in pairs if task.has_sandbox}
+            for key in self._boxes - there:
+                self._watcher.forget(key)
+            self._boxes = there
+            self._unsettled = {key: files for key, files in self._unsettled.items() if files and key in there}
+            self._blocked.clear()
+            self._behind.update(dict.fromkeys(there - self._due.keys()))
+        for key in [key for key, settle_s in self._settle_s.items() if now_s >= settle_s]:
+            del self._settle_s[key]
+            self._due[key] = None
 
-    def _list_watched(self, key: Key) -> Sequence[str]:
-        place = self._places.mailbox(*key)
-        return f"{place}/{OUTBOX}", f"{place}/{INBOX}/{ACKNOWLEDGED}"
-
-    def _choose(self) -> list[Key]:
-        chosen = list(self._due)[:MAX_BOXES]
-        for key in chosen:
-            del self._due[key]
-        return chosen
+    def _look_around(self, connection: Connection, opened: ExitStack) -> Iterator[Found]:
+        """Look at mailboxes in turn while there is time, one at least of those that changed and of those behind."""
+        until_s = self._clock.monotonic() + MAX_LOOKING_S
+        for number in range(MAX_BOXES):
+            is_late = number > 1 and self._clock.monotonic() > until_s
+            turns = self._behind if self._behind and (number == 0 or not self._due) else self._due
+            if not turns or is_late:
+                return
+            key = next(iter(turns))
+            self._behind.pop(key, None)
+            self._due.pop(key, None)
+            if key not in self._blocked:
+                yield from self._look(connection, opened, key)
 
     def _set_interval(self) -> None:
-        if self._due or self._placed:
+        if self._due or self._behind or self._placed or self._has_more:
             self.interval_s = 0.0
-        elif self._unsettled:
+        elif self._settle_s:
             self.interval_s = SETTLE_S / 4
         else:
             self.interval_s = SWEEP_S if self._watcher.is_watching or not self._boxes else SWEEP_UNWATCHED_S
 
-    def _open(self, opened: ExitStack, boxes: dict[Key, Mailbox | None], key: Key) -> Mailbox | None:
-        """Open a mailbox once in a pass; None if it is gone, or one of its directories is something else."""
-        if key not in boxes:
-            try:
-                boxes[key] = opened.enter_context(Mailbox(self._places.mailbox(*key)))
-            except OSError:
-                boxes[key] = None
-        return boxes[key]
-
     # --- one mailbox --------------------------------------------------------------------------------------------------
 
-    def _look(
-        self, connection: Connection, opened: ExitStack, boxes: dict[Key, Mailbox | None], key: Key
-    ) -> Found | None:
+    def _look(self, connection: Connection, opened: ExitStack, key: Key) -> Iterator[Found]:
         """Look at what a mailbox holds that is not recorded yet."""
         task, attempt = queries.find_task(connection, key[0]), queries.find_attempt(connection, *key)
-        box = self._open(opened, boxes, key) if attempt is not None and attempt.sandbox == "PRESENT" else None
-        if task is None or attempt is None or box is None:
-            return None
-        found, listed = Found(key, box), box.list_outbox()
-        names = {each.name for each in listed}
-        self._unsettled = {one: seen for one, seen in self._unsettled.items() if one[0] != key or one[1] in names}
-        for each in listed:
-            if len(found.files) == MAX_FILES:
-                self._due[key] = None  # behind all others
+        if task is None or attempt is None or attempt.sandbox != "PRESENT":
+            return
+        found = Found(key)
+        with self._noting(key):
+            try:
+                found.box = box = opened.enter_context(Mailbox(self._places.mailbox(*key)))
+                self._watcher.watch(key, (box.open(OUTBOX), box.open(ACKNOWLEDGED)))
+                box.open(SENT)
+                self._find_files(found, box, task, attempt)
+                if attempt.number == task.attempts:  # those of an earlier one are forwarded
+                    found.done = list(self._find_done(connection, box, task.key))
+            except NotADirectoryError as error:
+                said = Unreadable(f"{error.filename} in its mailbox is a link or a file, and must be a directory")
+                found = Found(key, files=[Outgoing(task, attempt, str(error.filename), "no directory", said)])
+        yield found
+
+    def _find_files(self, found: Found, box: Mailbox, task: TaskRow, attempt: AttemptRow) -> None:
+        """Read files of an outbox, as many as it has a turn for; it waits behind others with the rest."""
+        key, size = found.key, 0
+        waiting = self._listed.pop(key, None)
+        if (listed := waiting) is None:
+            if (all_of_them := box.list_outbox()) is None:
+                said = Unreadable(f"its outbox held more than {MAX_LISTED} files; it was set aside, and is empty now")
+                found.add(OUTBOX, Outgoing(task, attempt, OUTBOX, box.identify_outbox(), said))
+                found.is_flooded = True
+                return
+            listed = deque(all_of_them)
+            if unsettled := self._unsettled.pop(key, None):
+                names = {each.name for each in listed}
+                self._unsettled[key] = {name: seen for name, seen in unsettled.items() if name in names}
+        for _ in range(MAX_FILES):
+            while listed and self._is_settling(key, listed[0]):
+                listed.popleft()
+            if not listed or size >= MAX_BYTES:
                 break
+            each = listed.popleft()
+            size += each.stamp[1]
             if (file := self._read(box, task, attempt, each)) is not None:
-                found.files.append(file)
-        for mail in queries.list_open_mail(connection, task.key):
-            if mail.state is MailState.DELIVERED and mail.receiver not in ADDRESSES:
-                place = box.find_place(mail.inbox_name)
-                if place == ACKNOWLEDGED or (not place and mail.delivered_run is None):
-                    found.done.append((mail, "acknowledged" if place else "removed from the inbox"))
-        return found
+                found.add(each.name, file)
+        if listed:
+            self._listed[key] = listed
+        if listed or waiting is not None:
+            self._behind[key] = None
+
+    def _is_settling(self, key: Key, listed: Listed) -> bool:
+        """Whether a file that did not parse has not been unchanged for long enough to read it again."""
+        before, since_s = self._unsettled.get(key, {}).get(listed.name, (None, 0.0))
+        if before is None or before.stamp != listed.stamp or self._clock.monotonic() - since_s >= SETTLE_S:
+            return False
+        self._settle_s.setdefault(key, since_s + SETTLE_S)
+        return True
 
     def _read(self, box: Mailbox, task: TaskRow, attempt: AttemptRow, listed: Listed) -> Outgoing | None:
         """Read a file of an outbox; None if it is gone, or may still be written."""
         key, now_s = (task.key, attempt.number), self._clock.monotonic()
         if (read := box.read(listed)) is None:
             return None
-        if read.problem is not None and read.may_be_incomplete:
-            before, since_s = self._unsettled.get((key, listed.name), (None, now_s))
-            if before is None or before.stamp != listed.stamp:
-                self._unsettled[key, listed.name] = (listed, now_s)
-                return None
-            if now_s - since_s < SETTLE_S:
-                return None
-        self._unsettled.pop((key, listed.name), None)
-        protocol, said = self._settings.protocol, read.problem
-        draft = said or read_draft(read.said, protocol)
+        unsettled = self._unsettled.setdefault(key, {})
+        before, _ = unsettled.pop(listed.name, (None, now_s))
+        if read.may_be_incomplete and (before is None or before.stamp != listed.stamp):
+            unsettled[listed.name] = (listed, now_s)
+            self._settle_s.setdefault(key, now_s + SETTLE_S)
+            return None
+        protocol = self._settings.protocol
+        draft = read.problem or read_draft(read.said, protocol)
         if isinstance(draft, str):
             draft = Unreadable(draft, read.text)
         head = None
         if isinstance(draft, Draft) and protocol[draft.type].handled_as == MERGE_READY:
             head = read_head(self._places.sandbox(*key) / "work")
-        return Outgoing(task, attempt, listed.name, read.digest, draft, head)
+        name = listed.name if listed.name.isprintable() else ascii(listed.name)[1:-1]
+        return Outgoing(task, attempt, name, read.digest, draft, head)
 
-    def _find_box(self, connection: Connection, mail: MailRow) -> Key | None:
-        """Find the mailbox that a message belongs into: that of a session which began before the message was sent.
-
-        A later session gets it in its prompt.
-        """
-        if mail.task is None or mail.receiver in ADDRESSES or mail.type == REWORK_REQUEST:
-            return None
-        task = queries.find_task(connection, mail.task)
-        if task is None or not task.has_sandbox or (mail.type == PRIORITY_MERGE and mail.attempt != task.attempts):
-            return None
-        runs = queries.list_runs_of_attempt(connection, task.key, task.attempts)
-        agent = next((run for run in reversed(runs) if run.kind == "agent"), None)
-        is_at_work = agent is not None and agent.state is RunState.RUNNING and agent.intended_seq < mail.seq
-        return (task.key, task.attempts) if is_at_work else None
+    def _find_done(self, connection: Connection, box: Mailbox, task: str) -> Iterator[tuple[MailRow, str]]:
+        """Find messages in the inbox of a task's worker that were acknowledged or removed."""
+        for mail in queries.list_open_mail(connection, task):
+            if mail.receiver not in ADDRESSES and (mail.state is MailState.DELIVERED or mail.id in self._placed):
+                place = box.find_place(mail.inbox_name)
+                if place == ACKNOWLEDGED or (not place and mail.delivered_run is None):
+                    yield mail, "acknowledged" if place else "removed from the inbox"
 
     # --- recording and delivering -------------------------------------------------------------------------------------
 
-    def _record(self, found: Sequence[Found], placed: Sequence[MailRow]) -> list[MailRow]:
-        """Record what a pass has found; return the messages that were accepted."""
-        accepted: list[MailRow] = []
+    def _record(self, found: Sequence[Found]) -> None:
+        """Record what lies in inboxes, and what a pass has found, all of it at once."""
         with self._ledger.write(self._authority) as tx:
-            for mail in placed:
-                commands.deliver_mail(tx, mail)
+            ended = {key for key in {key for _, key in self._placed.values()} if not _is_open(tx.connection, key)}
+            for mail, key in self._placed.values():
+                if key not in ended:  # else the next attempt gets it
+                    commands.deliver_mail(tx, mail)
             for each in found:
                 for mail, why in each.done:
                     commands.handle_mail(tx, mail, why)
                 for file in each.files:
-                    rows = receive(tx, self._settings.protocol, self._limits, file)
-                    each.outcomes.append((file.file, rows))
-                    accepted += (row for row in rows if row.state is MailState.ACCEPTED and row.id not in self._placed)
-        return accepted
+                    each.reasons.append(_find_reason(receive(tx, self._settings.protocol, self._limits, file)))
+        self._placed.clear()
 
-    def _deliver(
-        self,
-        opened: ExitStack,
-        boxes: dict[Key, Mailbox | None],
-        deliverable: Sequence[tuple[MailRow, Key]],
-        accepted: Sequence[MailRow],
-    ) -> OSError | None:
-        """Put messages into inboxes; return what went wrong, after all others were delivered."""
-        problem = None
+    def _deliver(self) -> None:
+        """Put messages into inboxes."""
         with self._ledger.read() as connection:
-            new = [(mail, key) for mail in accepted if (key := self._find_box(connection, mail)) is not None]
-        for mail, key in [*deliverable, *new]:
-            box = self._open(opened, boxes, key)
-            try:
-                if box is not None:
-                    if not box.find_place(mail.inbox_name):
-                        box.deliver(mail.inbox_name, to_file(mail))
-                    self._placed.add(mail.id)
-            except OSError as error:
-                problem = problem or error
-        return problem
+            blocked = [task for task, _ in self._blocked]
+            waiting = queries.list_deliverable_mail(connection, blocked, MAX_DELIVERED)
+        self._has_more = len(waiting) == MAX_DELIVERED
+        with ExitStack() as opened:
+            boxes, deliveries = dict[Key, Mailbox](), list[tuple[MailRow, Key, Delivery]]()
+            for mail, number in waiting:
+                key = (str(mail.task), number)
+                with self._noting(key):
+                    if key not in boxes:
+                        boxes[key] = opened.enter_context(Mailbox(self._places.mailbox(*key)))
+                    deliveries.append((mail, key, Delivery(boxes[key], mail.inbox_name, to_file(mail))))
+            deliver([each for _, _, each in deliveries])
+            for mail, key, each in deliveries:
+                with self._noting(key):
+                    if each.problem is not None:
+                        raise each.problem
+                    self._placed[mail.id] = (mail, key)
+
+
+def _is_open(connection: Connection, key: Key) -> bool:
+    attempt = queries.find_attempt(connection, *key)
+    return attempt is not None and attempt.state in OPEN_ATTEMPTS
 
 
 def _find_reason(rows: Sequence[MailRow]) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,8 +22,8 @@ MAX_BYTES = 1 << 20
 MAX_NAME = 200
 MAX_LISTED = 10_000
 INBOX, OUTBOX, ACKNOWLEDGED, SENT = "inbox", "outbox", ".done", ".sent"
-_DONE, _SENT = f"{INBOX}/{ACKNOWLEDGED}", f"{OUTBOX}/{SENT}"
 BAD = "bad-"
+_PARENTS = {SENT: OUTBOX, ACKNOWLEDGED: INBOX}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,29 +53,26 @@ def has_unread(path: Path, delivered: Iterable[str]) -> bool:
     """Whether a mailbox holds what the router has not recorded: a message, or an acknowledgement of these names."""
     try:
         with Mailbox(path) as box:
-            return bool(box.list_outbox()) or any(box.find_place(name) != INBOX for name in delivered)
+            box.open(SENT)
+            return box.list_outbox() != [] or any(box.find_place(name) != INBOX for name in delivered)
     except OSError:
         return False
 
 
 class Mailbox:
-    """An open mailbox. A directory that its worker removed is missing; it is made again only to be written to."""
+    """An open mailbox. Each of its directories is opened when it is needed, and made again if its worker removed it.
+
+    Whatever is done with one may raise an OSError: NotADirectoryError if there is something else in its place.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Open it; an OSError if it is missing, or one of its directories is something else."""
+        """Open it."""
         self._open: dict[str, int] = {}
+        above = os.open(path.parent, _DIRECTORY)
         try:
-            above = os.open(path.parent, _DIRECTORY)
-            try:
-                self._open[""] = os.open(path.name, _DIRECTORY, dir_fd=above)
-            finally:
-                os.close(above)
-            for name in (INBOX, OUTBOX, _DONE, _SENT):
-                with contextlib.suppress(FileNotFoundError):
-                    self._enter(name)
-        except OSError:
-            self.close()
-            raise
+            self._open[""] = _enter(above, path.name)
+        finally:
+            os.close(above)
 
     def __enter__(self) -> Self:
         return self
@@ -89,30 +86,25 @@ class Mailbox:
             os.close(descriptor)
         self._open.clear()
 
-    def _enter(self, place: str, *, make: bool = False) -> int:
-        """Open one of its directories, and make it if it is missing."""
-        if place in self._open:
-            return self._open[place]
-        above, _, name = place.rpartition("/")
-        directory = self._enter(above, make=make) if above else self._open[""]
-        if make:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, 0o700, dir_fd=directory)
-        self._open[place] = os.open(name, _DIRECTORY, dir_fd=directory)
-        return self._open[place]
+    def open(self, name: str) -> int:
+        """Open one of its directories; return its descriptor, which is the mailbox's to close."""
+        if name not in self._open:
+            above = _PARENTS.get(name, "")
+            self._open[name] = _enter(self.open(above), name)
+        return self._open[name]
 
     # --- outbox -----------------------------------------------------------------------------------------------------
 
-    def list_outbox(self) -> list[Listed]:
-        """List what lies in the outbox, in the order in which it was written; names with a dot in front are drafts."""
-        listed: list[Listed] = []
-        if OUTBOX not in self._open:
-            return listed
-        outbox = self._open[OUTBOX]
+    def list_outbox(self) -> list[Listed] | None:
+        """List what lies in the outbox, in the order in which it was written; None if that is too much.
+
+        Names with a dot in front are drafts.
+        """
+        outbox, listed = self.open(OUTBOX), list[Listed]()
         with os.scandir(outbox) as entries:
             for number, entry in enumerate(entries):
                 if number >= MAX_LISTED:
-                    break
+                    return None
                 if entry.name.startswith("."):
                     continue
                 with contextlib.suppress(OSError):
@@ -121,6 +113,20 @@ class Mailbox:
                     listed.append(Listed(entry.name, stamp, found.st_mtime_ns))
         return sorted(listed, key=lambda each: (each.at_ns, each.name))
 
+    def identify_outbox(self) -> str:
+        """Tell what another outbox in its place would not have."""
+        return f"{OUTBOX}-{os.fstat(self.open(OUTBOX)).st_ino}"
+
+    def replace_outbox(self) -> None:
+        """Move the whole outbox aside, with all that lies in it; there is an empty one in its place."""
+        outbox, top = self.identify_outbox(), self.open("")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(OUTBOX, f".{outbox}.{os.urandom(4).hex()}", src_dir_fd=top, dst_dir_fd=top)
+        for name in (SENT, OUTBOX):
+            if name in self._open:
+                os.close(self._open.pop(name))
+        self.open(SENT)
+
     def read(self, listed: Listed) -> Read | None:
         """Read a file of the outbox; None if it is gone."""
         name = listed.name
@@ -128,7 +134,7 @@ class Mailbox:
         if len(name) > MAX_NAME or not name.isprintable():
             return _refuse(mark, "its name is too long, or holds characters that cannot be printed")
         try:
-            descriptor = os.open(name, _FILE, dir_fd=self._enter(OUTBOX))
+            descriptor = os.open(name, _FILE, dir_fd=self.open(OUTBOX))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -157,47 +163,120 @@ class Mailbox:
         if len(bad) > MAX_NAME:
             bad = f"{BAD}{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
         with contextlib.suppress(FileExistsError):
-            descriptor = os.open(f"{bad}.reason", _NEW, 0o600, dir_fd=self._enter(_SENT, make=True))
+            descriptor = os.open(f"{bad}.reason", _NEW, 0o600, dir_fd=self.open(SENT))
             with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{reason}\n")
         self._move(name, bad)
 
     def _move(self, name: str, target: str) -> None:
-        """Rename a file; one that was sent under this name before stays, with a number."""
-        number, free, sent = 1, target, self._enter(_SENT, make=True)
-        while True:
-            try:
-                os.stat(free, dir_fd=sent, follow_symlinks=False)
-            except FileNotFoundError:
-                break
-            number += 1
-            free = f"{target}~{number}"
+        """Rename a file; one that was sent under this name before stays."""
+        sent = self.open(SENT)
         with contextlib.suppress(FileNotFoundError):
-            os.rename(name, free, src_dir_fd=self._enter(OUTBOX), dst_dir_fd=sent)
+            os.stat(target, dir_fd=sent, follow_symlinks=False)
+            target = f"{target}~{os.urandom(4).hex()}"
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(name, target, src_dir_fd=self.open(OUTBOX), dst_dir_fd=sent)
 
     # --- inbox ------------------------------------------------------------------------------------------------------
 
-    def deliver(self, name: str, message: Mapping[str, Any]) -> None:
-        """Put a message into the inbox, whole: written, synced, then renamed."""
-        draft, inbox = f".{name}.part", self._enter(INBOX, make=True)  # some programs list hidden files too
-        self._enter(_DONE, make=True)
+    def write_draft(self, name: str, message: Mapping[str, Any]) -> int:
+        """Write a message beside its place in the inbox, and have it written to disk; return its open file."""
+        inbox, draft = self.open(INBOX), f".{name}"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft, dir_fd=inbox)
         descriptor = os.open(draft, _NEW, 0o600, dir_fd=inbox)
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(message, file, ensure_ascii=False, indent=1)
-            file.flush()
-            os.fsync(descriptor)
-        os.rename(draft, name, src_dir_fd=inbox, dst_dir_fd=inbox)
+        try:
+            data = memoryview(json.dumps(message, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace"))
+            while data:
+                data = data[os.write(descriptor, data) :]
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # begins to write it, and does not wait
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def publish_draft(self, name: str) -> None:
+        """Put what was written into its place; durable once the directory is synced."""
+        os.rename(f".{name}", name, src_dir_fd=self.open(INBOX), dst_dir_fd=self.open(INBOX))
 
     def find_place(self, name: str) -> str:
         """Find where a delivered message is: in the inbox, acknowledged in `.done`, or "" if it is gone."""
-        for directory, place in ((INBOX, INBOX), (_DONE, ACKNOWLEDGED)):
-            if directory in self._open:
-                with contextlib.suppress(FileNotFoundError):
-                    os.stat(name, dir_fd=self._open[directory], follow_symlinks=False)
-                    return place
+        for place in (INBOX, ACKNOWLEDGED):
+            with contextlib.suppress(FileNotFoundError):
+                os.stat(name, dir_fd=self.open(place), follow_symlinks=False)
+                return place
         return ""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message for an inbox; afterwards `problem` says why it does not lie there durably."""
+
+    box: Mailbox
+    name: str
+    message: Mapping[str, Any]
+    problem: OSError | None = None
+
+
+def deliver(deliveries: Sequence[Delivery]) -> None:
+    """Put messages into inboxes, each whole and durable: all are written, synced, renamed, and the inboxes synced.
+
+    One that lies there already, since whoever put it there died, is only synced.
+    """
+    drafts = list[tuple[Delivery, int]]()
+    for each in deliveries:
+        with _noting(each):
+            if not each.box.find_place(each.name):
+                drafts.append((each, each.box.write_draft(each.name, each.message)))
+    for each, descriptor in drafts:
+        with _noting(each):
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+    for each, _ in drafts:
+        with _noting(each):
+            if each.problem is None:
+                each.box.publish_draft(each.name)
+    synced = set[int]()
+    for each in deliveries:
+        with _noting(each):
+            if each.problem is None and (inbox := each.box.open(INBOX)) not in synced:
+                os.fsync(inbox)
+                synced.add(inbox)
+
+
+@contextlib.contextmanager
+def _noting(delivery: Delivery) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        delivery.problem = delivery.problem or error
+
+
+def _enter(above: int, name: str) -> int:
+    """Open a directory below another; make it if there is none, and make it ours to change if it is not."""
+    for _ in range(2):
+        try:
+            descriptor = os.open(name, _DIRECTORY, dir_fd=above)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=above)
+        except PermissionError:
+            _permit(above, name)
+        else:
+            if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                os.fchmod(descriptor, 0o700)
+            return descriptor
+    return os.open(name, _DIRECTORY, dir_fd=above)
+
+
+def _permit(above: int, name: str) -> None:
+    descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    try:
+        os.chmod(f"/proc/self/fd/{descriptor}", 0o700)  # noqa: PTH101 - this very directory
+    finally:
+        os.close(descriptor)
 
 
 def read_json(data: bytes) -> Read:
@@ -208,7 +287,8 @@ def read_json(data: bytes) -> Read:
         return Read(digest, problem=Unreadable(f"it is nested deeper than {MAX_DEPTH}", text))
     try:
         said = json.loads(data.decode("utf-8"), object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
-        json.dumps(said, ensure_ascii=False).encode("utf-8")  # a lone surrogate can be read, but never written
+        # What can be read, but never be written again: a lone surrogate, a number that is too large.
+        json.dumps(said, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except _NotStrictError as error:
         return Read(digest, problem=Unreadable(str(error), text))
     except (ValueError, RecursionError) as error:
@@ -232,25 +312,17 @@ def _refuse_constant(name: str) -> object:
 
 
 def _is_too_deep(data: bytes) -> bool:
-    depth = 0
-    for part in _split_strings(data):
-        for byte in part:
-            if byte in b"[{":
-                depth += 1
-                if depth > MAX_DEPTH:
-                    return True
-            elif byte in b"]}":
-                depth -= 1
-    return False
+    """Whether brackets are nested too deep, found by taking innermost pairs away: so many bytes are many to look at."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    rest = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    rest = b"".join(rest.split(b'"')[::2]).translate(_BRACKETS, _PLAIN)  # what stands outside of strings
+    for _ in range(MAX_DEPTH):
+        rest = rest.replace(b"[]", b"")
+    return b"[]" in rest or rest.count(b"[") > MAX_DEPTH
 
 
-def _split_strings(data: bytes) -> Iterator[bytes]:
-    """Give what stands outside of strings."""
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:  # else it cannot be too deep
-        rest = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-        yield from (part.translate(None, _PLAIN) for part in rest.split(b'"')[::2])
-
-
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
 _PLAIN = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 

@@ -1,18 +1,64 @@
-"""Watches mailboxes: a thread that tells which of them have changed, and wakes whoever reads them."""
+"""Watches mailboxes: a thread that tells which of them have changed, and wakes whoever reads them.
+
+The kernel (inotify) is asked about open directories, never about paths: a link in the way of one leads nowhere. One
+mailbox more or less costs a call or two, however many there are, and while nothing changes nothing is done.
+"""
 
 import contextlib
+import ctypes
+import os
+import select
+import struct
 import threading
-from collections.abc import Callable, Hashable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
-import watchfiles
-
 K = TypeVar("K", bound=Hashable)
-# The library waits this long for more changes before it tells of one: by default most of a second.
-_DEBOUNCE_MS, _STEP_MS = 4, 1
-_LOOK_MS = 500  # how soon it notices that it is to stop, should it miss the event
-_RETRY_S = 5.0
+MOVED_TO = 0x80
+_CLOSE_WRITE, _CREATE, _DELETE_SELF, _MOVE_SELF = 0x8, 0x100, 0x400, 0x800
+_OVERFLOW, _IGNORED, _ONLY_DIRECTORIES = 0x4000, 0x8000, 0x1000000
+_MASK = _CLOSE_WRITE | MOVED_TO | _CREATE | _DELETE_SELF | _MOVE_SELF | _ONLY_DIRECTORIES
+_EVENT = struct.Struct("iIII")
+_BUFFER_BYTES = 1 << 16
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Inotify:
+    """The kernel's word on open directories."""
+
+    def __init__(self) -> None:
+        """Open it; OSError if this user has too many."""
+        self.descriptor = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def add(self, directory: int) -> int:
+        """Watch an open directory; return its number, which is the same if it is watched already."""
+        return _check(_libc.inotify_add_watch(self.descriptor, b"/proc/self/fd/%d" % directory, _MASK))
+
+    def remove(self, number: int) -> None:
+        """Watch a directory no more."""
+        _libc.inotify_rm_watch(self.descriptor, number)  # fails if the directory is gone, which is as well
+
+    def read(self) -> list[tuple[int, int, str]]:
+        """Read what has happened: the number of a directory, what it was, and the name of the file."""
+        with contextlib.suppress(BlockingIOError):
+            data, found, at = os.read(self.descriptor, _BUFFER_BYTES), list[tuple[int, int, str]](), 0
+            while at < len(data):
+                number, mask, _, size = _EVENT.unpack_from(data, at)
+                at += _EVENT.size + size
+                found.append((number, mask, os.fsdecode(data[at - size : at].rstrip(b"\0"))))
+            return found
+        return []
+
+    def close(self) -> None:
+        """Stop watching all of them."""
+        os.close(self.descriptor)
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
 
 
 class Watcher(Generic[K]):
@@ -21,33 +67,59 @@ class Watcher(Generic[K]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changed: set[K] = set()
-        self._paths: dict[str, K] = {}
-        self._again = threading.Event()
-        self._is_over = threading.Event()
+        self._keys: dict[int, K] = {}
+        self._watches: dict[K, set[int]] = {}
+        self._refused: set[K] = set()  # there are too many watches
+        self._inotify: Inotify | None = None
+        self._stop = -1
         self._thread: threading.Thread | None = None
-        self.is_watching = False
+        self._wake: Callable[[], None] | None = None
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether all that should be watched is."""
+        return self._inotify is not None and not self._refused
 
     def start(self, wake: Callable[[], None]) -> None:
         """Watch from now on, and call `wake` at each change."""
-        self._is_over.clear()
-        self._thread = threading.Thread(target=self._run, args=(wake,), name="mailboxes", daemon=True)
-        self._thread.start()
+        self._wake = wake
+        with contextlib.suppress(OSError):  # tried again when there is something to watch
+            self._begin()
 
     def stop(self) -> None:
         """Stop watching."""
-        self._is_over.set()
-        self._again.set()
-        if self._thread is not None:
+        self._wake = None
+        if self._thread is not None and self._inotify is not None:
+            os.eventfd_write(self._stop, 1)
             self._thread.join()
-            self._thread = None
+            os.close(self._stop)
+            self._inotify.close()
+            self._thread = self._inotify = None
 
-    def set_paths(self, paths: Mapping[str, K]) -> None:
-        """Watch these directories, each with its key, and no others."""
+    def watch(self, key: K, directories: Iterable[int]) -> None:
+        """Watch these open directories, and no others, for a key."""
+        if self._wake is None:
+            return
+        try:
+            inotify = self._begin()
+            numbers = {inotify.add(directory) for directory in directories}
+        except OSError:
+            self._refused.add(key)
+            return
+        self._refused.discard(key)
         with self._lock:
-            if self._paths == paths:
-                return
-            self._paths = dict(paths)
-        self._again.set()
+            old = self._watches.get(key, set()) - numbers
+            self._watches[key] = numbers
+            self._keys.update(dict.fromkeys(numbers, key))
+        self._remove(inotify, old)
+
+    def forget(self, key: K) -> None:
+        """Watch the directories of a key no more."""
+        self._refused.discard(key)
+        with self._lock:
+            old = self._watches.pop(key, set())
+        if self._inotify is not None:
+            self._remove(self._inotify, old)
 
     def take_changed(self) -> set[K]:
         """Take the keys of what has changed since the last call."""
@@ -55,40 +127,37 @@ class Watcher(Generic[K]):
             changed, self._changed = self._changed, set()
         return changed
 
-    def _run(self, wake: Callable[[], None]) -> None:
-        while not self._is_over.is_set():
-            self._again.clear()
-            with self._lock:
-                paths = dict(self._paths)
-            there = [path for path in paths if Path(path).is_dir()]
-            if not there:
-                self._again.wait(_RETRY_S)
-                continue
-            try:
-                self._watch(there, paths, wake)
-            except OSError:  # too many watches, or a directory that was removed meanwhile
-                self.is_watching = False
-                self._again.wait(_RETRY_S)
+    def _begin(self) -> Inotify:
+        if self._inotify is None:
+            self._inotify = Inotify()
+            self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+            self._thread = threading.Thread(target=self._run, args=(self._inotify,), name="mailboxes", daemon=True)
+            self._thread.start()
+        return self._inotify
 
-    def _watch(self, there: list[str], paths: Mapping[str, K], wake: Callable[[], None]) -> None:
-        self.is_watching = True
-        with self._lock:  # what happened before they were watched
-            self._changed.update(paths[path] for path in there)
-        wake()
-        for changes in watchfiles.watch(
-            *there,
-            watch_filter=None,
-            debounce=_DEBOUNCE_MS,
-            step=_STEP_MS,
-            rust_timeout=_LOOK_MS,
-            stop_event=self._again,
-            recursive=False,
-            raise_interrupt=False,
-        ):
-            keys = {paths[above] for _, path in changes if (above := path.rpartition("/")[0]) in paths}
-            keys |= {paths[path] for _, path in changes if path in paths}
-            with self._lock:
-                self._changed |= keys
-            if keys:
-                with contextlib.suppress(RuntimeError):
-                    wake()
+    def _remove(self, inotify: Inotify, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            inotify.remove(number)
+            self._keys.pop(number, None)
+
+    def _run(self, inotify: Inotify) -> None:
+        poll = select.poll()
+        for descriptor in (inotify.descriptor, self._stop):
+            poll.register(descriptor, select.POLLIN)
+        while self._stop not in {descriptor for descriptor, _ in poll.poll()}:
+            if self._note(inotify.read()) and (wake := self._wake) is not None:
+                wake()
+
+    def _note(self, events: Iterable[tuple[int, int, str]]) -> bool:
+        """Note what has changed; whether anybody needs to know."""
+        with self._lock:
+            before = len(self._changed)
+            for number, mask, name in events:
+                key = self._keys.get(number)
+                if mask & _OVERFLOW:
+                    self._changed.update(self._watches)
+                elif mask & _IGNORED:
+                    self._keys.pop(number, None)
+                elif key is not None and not name.startswith("."):  # a draft
+                    self._changed.add(key)
+            return len(self._changed) > before

@@ -171,9 +171,10 @@ def list_open_mail(connection: Connection, task: str | None = None) -> list[Mail
     return _all(connection, "list_open_mail", MailRow, {"task": task})
 
 
-def list_accepted_mail(connection: Connection, limit: int) -> list[MailRow]:
-    """List messages that were not delivered yet, oldest first."""
-    return _all(connection, "list_accepted_mail", MailRow, {"limit": limit})
+def list_deliverable_mail(connection: Connection, without: Iterable[str], limit: int) -> list[tuple[MailRow, int]]:
+    """List messages for inboxes of sessions at work, each with its attempt; those of some tasks are left out."""
+    found = connection.rows(_sql("list_deliverable_mail"), {"without": _enclose(without), "limit": limit})
+    return [(_build(MailRow, row[:-1]), int(row[-1])) for row in found]
 
 
 def find_attempt(connection: Connection, task: str, number: int) -> AttemptRow | None:
