@@ -124,7 +124,11 @@ class Router(Loop):
                 "delivered": len(self._placed),
             }
             if any(counts.values()):
-                self._record(found)
+                try:
+                    self._record(found)
+                except BaseException:
+                    self._due.update(dict.fromkeys(each.key for each in found))  # they are looked at again
+                    raise
             for each in found:
                 with self._noting(each.key):
                     each.clear()

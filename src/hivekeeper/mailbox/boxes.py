@@ -23,6 +23,7 @@ MAX_NAME = 200
 MAX_LISTED = 10_000
 INBOX, OUTBOX, ACKNOWLEDGED, SENT = "inbox", "outbox", ".done", ".sent"
 BAD = "bad-"
+_PART = ".part"  # whoever looks for *.json may find names with a dot in front too
 _PARENTS = {SENT: OUTBOX, ACKNOWLEDGED: INBOX}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -181,7 +182,7 @@ class Mailbox:
 
     def write_draft(self, name: str, message: Mapping[str, Any]) -> int:
         """Write a message beside its place in the inbox, and have it written to disk; return its open file."""
-        inbox, draft = self.open(INBOX), f".{name}"
+        inbox, draft = self.open(INBOX), f".{name}{_PART}"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft, dir_fd=inbox)
         descriptor = os.open(draft, _NEW, 0o600, dir_fd=inbox)
@@ -197,7 +198,7 @@ class Mailbox:
 
     def publish_draft(self, name: str) -> None:
         """Put what was written into its place; durable once the directory is synced."""
-        os.rename(f".{name}", name, src_dir_fd=self.open(INBOX), dst_dir_fd=self.open(INBOX))
+        os.rename(f".{name}{_PART}", name, src_dir_fd=self.open(INBOX), dst_dir_fd=self.open(INBOX))
 
     def find_place(self, name: str) -> str:
         """Find where a delivered message is: in the inbox, acknowledged in `.done`, or "" if it is gone."""

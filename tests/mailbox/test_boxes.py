@@ -1,0 +1,169 @@
+"""The hive's side of a mailbox: what is read is believed in nothing, and what is delivered is whole."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hivekeeper.domain.mail import Unreadable
+from hivekeeper.domain.protocol import MAX_DEPTH, PROTOCOL, read_draft
+from hivekeeper.mailbox import boxes
+from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, SENT, Delivery, Mailbox, deliver, read_json
+from hivekeeper.mailbox.watching import Watcher
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+@example(b"[" * 100_000)
+@example(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
+@example(b"9" * 10_000)
+@example(b'"\\ud800"')
+@example(b"1e999")
+@example(b"\xef\xbb\xbf{}")
+@example(b"\xff\xfe{\x00}\x00")
+def test_whatever_bytes_are_read_what_comes_of_them_can_be_written(data: bytes) -> None:
+    read = read_json(data)
+    if read.problem is None:
+        json.dumps(read.said, ensure_ascii=False, allow_nan=False).encode()
+        draft = read_draft(read.said, PROTOCOL)
+        assert isinstance(draft, str) or draft.type in PROTOCOL
+    else:
+        assert isinstance(read.problem, Unreadable)
+        read.problem.text.encode()
+
+
+@given(st.integers(1, 3 * MAX_DEPTH), st.sampled_from(["[", '{"a":']), st.text())
+def test_what_is_nested_is_read_up_to_the_deepest_that_is_allowed(depth: int, bracket: str, text: str) -> None:
+    close = "]" if bracket == "[" else "}"
+    beside = json.dumps(text + '\\"]}[{')  # brackets in a text are none
+    read = read_json(f"{bracket * depth}{beside}{close * depth}".encode())
+    assert (read.problem is None) == (depth <= MAX_DEPTH)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    with Mailbox(tmp_path / "mail") as mailbox:
+        mailbox.open(SENT)
+        mailbox.open(ACKNOWLEDGED)
+    return tmp_path / "mail"
+
+
+def test_a_message_is_delivered_once_and_one_half_written_before_is_replaced(box: Path) -> None:
+    (box / INBOX / ".1.json.part").write_text('{"half')
+    for _ in range(2):
+        with Mailbox(box) as mailbox:
+            delivery = Delivery(mailbox, "1.json", {"text": "whole"})
+            deliver([delivery])
+            assert delivery.problem is None
+    assert json.loads((box / INBOX / "1.json").read_text()) == {"text": "whole"}
+    assert sorted(path.name for path in (box / INBOX).iterdir()) == [ACKNOWLEDGED, "1.json"]
+
+
+def test_a_message_that_cannot_be_delivered_leaves_the_others_alone(box: Path) -> None:
+    (box / INBOX / ".1.json.part").mkdir()
+    with Mailbox(box) as mailbox:
+        deliveries = [Delivery(mailbox, name, {}) for name in ("1.json", "2.json")]
+        deliver(deliveries)
+    assert [each.problem is None for each in deliveries] == [False, True]
+    assert not (box / INBOX / "1.json").exists()
+    assert (box / INBOX / "2.json").exists()
+
+
+def test_a_directory_that_its_worker_made_unusable_is_usable_again(box: Path) -> None:
+    (box / OUTBOX / "m.json").write_text("{}")
+    for name, mode in ((OUTBOX, 0), (INBOX, 0o500), (f"{OUTBOX}/{SENT}", 0o400)):
+        (box / name).chmod(mode)
+    with Mailbox(box) as mailbox:
+        assert [each.name for each in mailbox.list_outbox() or ()] == ["m.json"]
+        mailbox.finish("m.json")
+        mailbox.open(INBOX)
+    assert (box / OUTBOX / SENT / "m.json").exists()
+    assert {(box / name).stat().st_mode & 0o777 for name in (OUTBOX, INBOX)} == {0o700}
+
+
+@pytest.mark.parametrize("name", [OUTBOX, f"{OUTBOX}/{SENT}", INBOX, f"{INBOX}/{ACKNOWLEDGED}"])
+def test_a_link_in_place_of_a_directory_is_no_directory(box: Path, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (box / name).rename(tmp_path / "away")
+    (box / name).symlink_to(outside)
+    with Mailbox(box) as mailbox, pytest.raises(NotADirectoryError):
+        mailbox.open(Path(name).name)
+
+
+def test_files_sent_under_one_name_are_all_kept(box: Path) -> None:
+    for text in ("one", "two", "three"):
+        (box / OUTBOX / "m.json").write_text(text)
+        with Mailbox(box) as mailbox:
+            mailbox.finish("m.json")
+    assert sorted(path.read_text() for path in (box / OUTBOX / SENT).iterdir()) == ["one", "three", "two"]
+
+
+def test_an_outbox_with_too_many_names_is_not_listed_and_can_be_set_aside(
+    box: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boxes, "MAX_LISTED", 5)
+    for number in range(5):
+        (box / OUTBOX / f"{number}.json").write_text("{}")
+    with Mailbox(box) as mailbox:
+        assert mailbox.list_outbox() is None
+        mailbox.replace_outbox()
+        assert mailbox.list_outbox() == []
+    (aside,) = box.glob(f".{OUTBOX}*")
+    assert len(list(aside.glob("*.json"))) == 5
+
+
+def put(path: Path) -> None:
+    """Put a file there, whole."""
+    draft = path.with_name(f".{path.name}")
+    draft.write_text("{}")
+    draft.rename(path)
+
+
+class Watching:
+    """A watcher, and a wait for what it tells."""
+
+    def __init__(self) -> None:
+        self.watcher: Watcher[str] = Watcher()
+        self.woken = threading.Event()
+        self.watcher.start(self.woken.set)
+
+    def wait(self) -> set[str]:
+        assert self.woken.wait(10)
+        self.woken.clear()
+        return self.watcher.take_changed()
+
+
+def test_whatever_is_put_into_a_watched_directory_is_told_of_but_for_drafts(tmp_path: Path) -> None:
+    watching = Watching()
+    descriptors = {}
+    for key in "ab":
+        (tmp_path / key).mkdir()
+        descriptors[key] = os.open(tmp_path / key, os.O_RDONLY)
+        watching.watcher.watch(key, [descriptors[key]])
+    try:
+        assert watching.watcher.is_watching
+        (tmp_path / "a" / ".draft").write_text("not yet")
+        put(tmp_path / "b" / "m.json")
+        assert watching.wait() == {"b"}
+        put(tmp_path / "a" / "m.json")
+        assert watching.wait() == {"a"}
+        (tmp_path / "a").rename(tmp_path / "c")
+        assert watching.wait() == {"a"}, "there may be another in its place"
+        watching.watcher.forget("a")
+        put(tmp_path / "c" / "n.json")
+        put(tmp_path / "b" / "n.json")
+        assert watching.wait() == {"b"}
+    finally:
+        watching.watcher.stop()
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+    assert not watching.watcher.is_watching
