@@ -128,7 +128,7 @@ def _receive(  # noqa: PLR0913 - one a fact
 def _handle(tx: Transaction, type_: p.MessageType, file: Outgoing, said: p.Draft, to: p.Role) -> str:
     """Do what a message to the hive itself asks for; "" if it waits for a person."""
     task, number, text = file.task.key, file.attempt.number, _read_text(said.payload)
-    now = queries.find_attempt(tx.connection, task, number)
+    now = queries.find(tx.connection, AttemptRow, task=task, number=number)
     is_at_work = now is not None and now.state is AttemptState.WORKING
     match type_.handled_as, to:
         case p.STATUS_UPDATE, _:

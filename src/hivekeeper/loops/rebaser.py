@@ -55,7 +55,7 @@ class Rebaser(Loop):
     def _check(self, connection: Connection, mail: MailRow) -> tuple[bool, Work | None]:
         """Check whether a worker has rebased; also return its work if that has to be saved first."""
         task = queries.find_task(connection, str(mail.task))
-        attempt = queries.find_attempt(connection, str(mail.task), mail.attempt or 0)
+        attempt = queries.find(connection, AttemptRow, task=str(mail.task), number=mail.attempt or 0)
         if task is None or task.repo is None or attempt is None or attempt.state is not AttemptState.WORKING:
             return False, None
         head = read_head(self._find_clone(task, attempt))

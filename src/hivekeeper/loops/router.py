@@ -13,7 +13,7 @@ Rules:
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -22,14 +22,14 @@ from hivekeeper.commands.post import Outgoing, receive
 from hivekeeper.domain import events as e
 from hivekeeper.domain.mail import Limits, Unreadable, to_file
 from hivekeeper.domain.mail_row import MailRow
-from hivekeeper.domain.protocol import ADDRESSES, MERGE_READY, Draft, read_draft
+from hivekeeper.domain.protocol import ADDRESSES, MERGE_READY, Draft, MessageType, read_draft
 from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.schema import Body
-from hivekeeper.domain.states import OPEN_ATTEMPTS, MailState
+from hivekeeper.domain.states import OPEN_ATTEMPTS, AttemptState, MailState
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git.clone import read_head
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.mailbox.boxes import ACKNOWLEDGED, MAX_LISTED, OUTBOX, SENT, Delivery, Listed, Mailbox, deliver
+from hivekeeper.mailbox.boxes import ACKNOWLEDGED, MAX_LISTED, OUTBOX, SENT, Delivery, Listed, Mailbox, Read, deliver
 from hivekeeper.mailbox.watching import Watcher
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -41,6 +41,7 @@ MAX_DELIVERED = 64  # in a pass
 SWEEP_S, SWEEP_UNWATCHED_S = 30.0, 1.0
 # What is wrong with the machine, and not with one mailbox.
 _OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_AT_WORK = (AttemptState.WORKING, AttemptState.PARKED)
 Key = tuple[str, int]  # a task and an attempt at it
 
 
@@ -122,10 +123,11 @@ class Router(Loop):
                 "received": sum(len(each.files) for each in found),
                 "acknowledged": sum(len(each.done) for each in found),
                 "delivered": len(self._placed),
+                "for_people": len(to_people := queries.list_undelivered_to_hive(connection)),
             }
             if any(counts.values()):
                 try:
-                    self._record(found)
+                    self._record(found, to_people)
                 except BaseException:
                     self._due.update(dict.fromkeys(each.key for each in found))  # they are looked at again
                     raise
@@ -201,9 +203,9 @@ class Router(Loop):
 
     def _look(self, connection: Connection, opened: ExitStack, key: Key) -> Iterator[Found]:
         """Look at what a mailbox holds that is not recorded yet."""
-        task, attempt = queries.find_task(connection, key[0]), queries.find_attempt(connection, *key)
-        if task is None or attempt is None or attempt.sandbox != "PRESENT":
-            return
+        task, attempt = queries.find_task(connection, key[0]), _find_attempt(connection, key)
+        if task is None or attempt is None or attempt.state not in _AT_WORK or attempt.sandbox != "PRESENT":
+            return  # of one that has been judged everything was read, and nothing is made again while it is removed
         found = Found(key)
         with self._noting(key):
             try:
@@ -265,12 +267,8 @@ class Router(Loop):
             unsettled[listed.name] = (listed, now_s)
             self._settle_s.setdefault(key, now_s + SETTLE_S)
             return None
-        protocol = self._settings.protocol
-        draft = read.problem or read_draft(read.said, protocol)
-        if isinstance(draft, str):
-            draft = Unreadable(draft, read.text)
-        head = None
-        if isinstance(draft, Draft) and protocol[draft.type].handled_as == MERGE_READY:
+        draft, head = _to_draft(read, self._settings.protocol), None
+        if isinstance(draft, Draft) and self._settings.protocol[draft.type].handled_as == MERGE_READY:
             head = read_head(self._places.sandbox(*key) / "work")
         name = listed.name if listed.name.isprintable() else ascii(listed.name)[1:-1]
         return Outgoing(task, attempt, name, read.digest, draft, head)
@@ -285,13 +283,15 @@ class Router(Loop):
 
     # --- recording and delivering -------------------------------------------------------------------------------------
 
-    def _record(self, found: Sequence[Found]) -> None:
+    def _record(self, found: Sequence[Found], to_people: Sequence[MailRow]) -> None:
         """Record what lies in inboxes, and what a pass has found, all of it at once."""
         with self._ledger.write(self._authority) as tx:
             ended = {key for key in {key for _, key in self._placed.values()} if not _is_open(tx.connection, key)}
             for mail, key in self._placed.values():
                 if key not in ended:  # else the next attempt gets it
                     commands.deliver_mail(tx, mail)
+            for mail in to_people:  # their inbox is the ledger
+                commands.deliver_mail(tx, mail)
             for each in found:
                 for mail, why in each.done:
                     commands.handle_mail(tx, mail, why)
@@ -322,8 +322,17 @@ class Router(Loop):
 
 
 def _is_open(connection: Connection, key: Key) -> bool:
-    attempt = queries.find_attempt(connection, *key)
+    attempt = _find_attempt(connection, key)
     return attempt is not None and attempt.state in OPEN_ATTEMPTS
+
+
+def _find_attempt(connection: Connection, key: Key) -> AttemptRow | None:
+    return queries.find(connection, AttemptRow, task=key[0], number=key[1])
+
+
+def _to_draft(read: Read, protocol: Mapping[str, MessageType]) -> Draft | Unreadable:
+    draft = read.problem or read_draft(read.said, protocol)
+    return Unreadable(draft, read.text) if isinstance(draft, str) else draft
 
 
 def _find_reason(rows: Sequence[MailRow]) -> str:

@@ -15,6 +15,7 @@ from hivekeeper.domain.events import Event
 from hivekeeper.domain.hive_rows import BudgetRow, CursorRow, HeartbeatRow, HoldRow, LeaseRow
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.owners import Owner, name_tree
+from hivekeeper.domain.protocol import ADDRESSES
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import (
     AttemptRow,
@@ -177,9 +178,9 @@ def list_deliverable_mail(connection: Connection, without: Iterable[str], limit:
     return [(_build(MailRow, row[:-1]), int(row[-1])) for row in found]
 
 
-def find_attempt(connection: Connection, task: str, number: int) -> AttemptRow | None:
-    """Find an attempt at a task."""
-    return find(connection, AttemptRow, task=task, number=number)
+def list_undelivered_to_hive(connection: Connection) -> list[MailRow]:
+    """List messages to the hive and to people that were not delivered yet."""
+    return _all(connection, "list_undelivered_to_hive", MailRow, {"addresses": _enclose(ADDRESSES)})
 
 
 def list_mail_for_agent(connection: Connection, agent: str) -> list[MailRow]:
