@@ -1,6 +1,7 @@
 """Planted bugs, by name: each breaks one promise, and some tier must notice."""
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from hivekeeper.commands.mail import deliver_mail
 from hivekeeper.domain import attempt, gate, steps, train
 from hivekeeper.domain import events as e
 from hivekeeper.domain import schema as projection
@@ -19,7 +21,7 @@ from hivekeeper.domain.run import Alive, Claim, Gone, Look, Order, Unclaimed, di
 from hivekeeper.domain.steps import Facts, Start
 from hivekeeper.git import orders
 from hivekeeper.keeper import lease
-from hivekeeper.loops import dispatcher, executor
+from hivekeeper.loops import dispatcher, executor, router
 from hivekeeper.merging import entries
 from hivekeeper.runs import local, wrapper
 from hivekeeper.specs.attempt import Told, Work, specify_agent
@@ -285,3 +287,38 @@ def start_over() -> None:
         return Unclaimed()
 
     look_at_strangers(clear)
+
+
+def move_before_record() -> None:
+    """Move a worker's file out of its outbox, and record only then what it came to."""
+    record = router.Router._record  # noqa: SLF001 - planted where it would be written
+
+    def move_and_record(self: router.Router, found: Sequence[router.Found]) -> None:
+        for each in found:
+            each.reasons = [""] * len(each.files)
+            each.clear()
+            each.reasons = []
+        record(self, found)
+
+    router.Router._record = move_and_record  # type: ignore[method-assign]  # noqa: SLF001 - see above
+
+
+def record_before_delivery() -> None:
+    """Record that messages lie in an inbox, and put them there only then."""
+    deliver, find = router.Router._deliver, queries.list_deliverable_mail  # noqa: SLF001 - planted where it would be written
+
+    def record_and_deliver(self: router.Router) -> None:
+        with self._ledger.read() as connection:
+            waiting = find(connection, (), router.MAX_DELIVERED)
+        with self._ledger.write(self._authority) as tx:
+            for mail, _ in waiting:
+                deliver_mail(tx, mail)
+        queries.list_deliverable_mail = lambda *_: waiting
+        deliver(self)
+
+    router.Router._deliver = record_and_deliver  # type: ignore[method-assign]  # noqa: SLF001 - see above
+
+
+def sync_no_inbox() -> None:
+    """Put messages into inboxes without a sync, and take them for delivered."""
+    os.fsync = lambda _descriptor: None  # type: ignore[assignment]

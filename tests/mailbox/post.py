@@ -28,6 +28,24 @@ from tests.stage import ME
 LONGEST_S = 30.0
 
 
+def start_agent(keeper: Keeper, key: str) -> None:
+    """Record that a task has an agent at work, and make its mailbox."""
+    boot_id = keeper.runs.boot_id
+    with keeper.hive.ledger.write(keeper.authority) as tx:
+        task = queries.find_task(tx.connection, key)
+        assert task is not None
+        owner, start = attempt_owner(key, dispatch_task(tx, task).number, None), Start("agent")
+        intend_run(tx, owner, start, RunSpec(("true",), ".", {}, {}), boot_id=boot_id)
+        run = queries.find_run(tx.connection, owner.name_run(start))
+        assert run is not None
+        note_started(tx, run, Claim(1, 1, boot_id, tx.now))
+    mailbox = keeper.hive.places.mailbox(key, 1)
+    mailbox.parent.mkdir(parents=True)
+    with Mailbox(mailbox) as box:
+        box.open(SENT)
+        box.open(ACKNOWLEDGED)
+
+
 class Post:
     """Workers with these names, and the router between them."""
 
@@ -43,22 +61,7 @@ class Post:
                 tx, PlanSpec("work", tuple(TaskSpec(name, "true", outputs=(name,), agent=name) for name in workers))
             )
         for name in workers:
-            self._start(name)
-
-    def _start(self, name: str) -> None:
-        boot_id = self.keeper.runs.boot_id
-        with self.ledger.write(self.keeper.authority) as tx:
-            task = queries.find_task(tx.connection, f"work/{name}")
-            assert task is not None
-            owner, start = attempt_owner(task.key, dispatch_task(tx, task).number, None), Start("agent")
-            intend_run(tx, owner, start, RunSpec(("true",), ".", {}, {}), boot_id=boot_id)
-            run = queries.find_run(tx.connection, owner.name_run(start))
-            assert run is not None
-            note_started(tx, run, Claim(1, 1, boot_id, tx.now))
-        self.mail(name).parent.mkdir(parents=True)
-        with Mailbox(self.mail(name)) as box:
-            box.open(SENT)
-            box.open(ACKNOWLEDGED)
+            start_agent(self.keeper, f"work/{name}")
 
     def mail(self, name: str) -> Path:
         return self.places.mailbox(f"work/{name}", 1)

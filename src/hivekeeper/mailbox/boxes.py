@@ -131,7 +131,7 @@ class Mailbox:
     def read(self, listed: Listed) -> Read | None:
         """Read a file of the outbox; None if it is gone."""
         name = listed.name
-        mark = f"{listed.stamp[1]}-{listed.stamp[2]}"
+        mark = f"unread-{listed.stamp[1]}"  # no time: after a power cut it may be another
         if len(name) > MAX_NAME or not name.isprintable():
             return _refuse(mark, "its name is too long, or holds characters that cannot be printed")
         try:
