@@ -43,7 +43,7 @@ def send(stage: Play, worker: str, name: str, **message: object) -> None:
 
 
 def find_router(keeper: Keeper) -> router.Router:
-    router.SETTLE_S = router.SWEEP_UNWATCHED_S = 0.0  # type: ignore[misc]  # every pass looks at all of them
+    router.SETTLE_S = router.SWEEP_UNWATCHED_S = 0.0  # every pass looks at all of them
     return next(loop for loop in keeper.loops if isinstance(loop, router.Router))
 
 
