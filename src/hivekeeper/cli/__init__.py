@@ -8,7 +8,12 @@ from hivekeeper.errors import HiveError
 def main() -> None:
     """Run `hive`; every error a person may meet is a sentence, advice and an exit code."""
     try:
-        from hivekeeper.cli.app import app  # noqa: PLC0415 - so that Ctrl-C meanwhile ends without a traceback
+        # Imported here, so that Ctrl-C meanwhile ends without a traceback; a worker's commands need little.
+        from hivekeeper.cli.inside import inside_app, is_inside  # noqa: PLC0415 - as above
+
+        if is_inside(sys.argv[1:]):
+            inside_app()
+        from hivekeeper.cli.app import app  # noqa: PLC0415 - as above
 
         app()
     except KeyboardInterrupt:

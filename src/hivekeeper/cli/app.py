@@ -15,6 +15,7 @@ from hivekeeper.cli import history, render
 from hivekeeper.cli.convoys import convoy_app, ledger, load_plan, print_submitted, tell_neighbours
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import NO_KEEPER, Json, enter, forget_named, me, open_here, read_here
+from hivekeeper.cli.inside import WORKER_COMMANDS
 from hivekeeper.cli.mail import mail_app
 from hivekeeper.cli.queue import queue_app
 from hivekeeper.cli.rehearse import demo, rehearse
@@ -73,6 +74,8 @@ app.command(rich_help_panel=REPAIR)(history.replay)
 app.command(rich_help_panel=REPAIR, context_settings={"ignore_unknown_options": True})(history.diff)
 app.command(rich_help_panel=REPAIR)(doctor)
 app.add_typer(repo_app, name="repo", rich_help_panel=REPAIR)
+for name, command in WORKER_COMMANDS.items():  # which outside of a worker say that they are for workers
+    app.command(name, hidden=True, rich_help_panel=AGENTS)(command)
 
 Workers = Annotated[int | None, typer.Option(min=1, max=1000, help="Maximum number of tasks to run at once.")]
 
