@@ -93,6 +93,11 @@ class Places:
         """Place a worker's mailbox, in its sandbox."""
         return self.sandbox(task, attempt) / "mail"
 
+    @property
+    def worker_bin(self) -> Path:
+        """Place the programs for workers: their PATH begins with it."""
+        return Path(_PACKAGE) / "worker" / "bin"
+
     def kept(self, task: str, attempt: int) -> Path:
         """Place what an attempt without a repository left of its outputs."""
         return self.hive / "kept" / f"{task}.{attempt}"

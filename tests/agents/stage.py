@@ -20,7 +20,7 @@ from tests.stage import Stage
 from tests.typing_in import type_in
 
 ROOT = Path(__file__).parents[2]
-INSTALLED = ROOT / "build" / "agents" / "node_modules"
+INSTALLED = (ROOT / "build" / "agents" / "node_modules").resolve()
 PROGRAMS = ("goose", "codex", "gemini", "pi", "claude")
 # Each fault is met by one program, another with every commit; who starts quickly comes more often.
 RING = ("goose", "claude", "pi", "goose", "codex", "claude", "goose", "pi", "claude", "gemini")

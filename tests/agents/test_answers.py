@@ -158,3 +158,37 @@ def test_an_mcp_server_of_hive_toml_is_there_for_every_worker(set_stage: MakeSta
     stage.write_plan({"id": "a", "runner": program, "prompt": "Please tell how it stands."})
     stage.say("run", "plan.yaml")
     assert "it's well" in stage.git("show", f"hive/main:{name}")
+
+
+# A worker that is a command, and answers the first question it is asked.
+PORT = """until hive mail read --json >q 2>/dev/null; do sleep 0.05; done
+hive mail reply "$(sed -n 's/.*"id": "\\(.*\\)".*/\\1/p' q)" 8080 && hive done 'told the port'"""
+
+
+@pytest.mark.parametrize("program", sample(["goose", "codex", "gemini", "claude"], 1))
+def test_every_worker_has_its_mailbox_as_tools(set_stage: MakeStage, program: str) -> None:
+    need(program)
+    ask: Step = {
+        "mcp": "send_mail",
+        "server": "hive",
+        "args": {"to": "b", "text": "which port?", "message_type": "query"},
+    }
+    wait: Step = {"shell": 'until ls "$HIVE_MAILBOX"/inbox/*.json; do sleep 0.05; done; hive mail ls > listed'}
+    read: Step = {"mcp": "read_mail", "server": "hive", "args": {}}
+    done: Step = {"mcp": "done", "server": "hive", "args": {"summary": "asked for the port"}}
+    # What arrives also interrupts the session, which may lose a step of its script: so each is there twice.
+    steps = [ask, wait, read, read, done, done, {"say": "Asked."}]
+    stage = set_stage({"when": {"prompt": "ask for the port"}, "steps": steps})
+    stage.write_plan(
+        {"id": "a", "runner": program, "prompt": "Please ask for the port.", "agent": "a"},
+        {"id": "b", "command": PORT, "agent": "b"},
+    )
+    stage.say("run", "plan.yaml")
+    rows = stage.ask("mail", "ls")
+    mail = {row["type"]: row for row in rows}
+    assert (mail["query"]["sender"], mail["query"]["receiver"], mail["query"]["state"]) == ("a", "b", "HANDLED")
+    assert (mail["inform"]["receiver"], mail["inform"]["parent"]) == ("a", mail["query"]["id"])
+    assert "inform from b: 8080" in stage.git("show", "hive/main:listed")
+    assert any("inform from b, 20" in str(entry) for entry in stage.model.log()), "it has read the answer"
+    reported = {row["sender"]: row["payload"].get("summary") for row in rows if row["type"] == "TASK_COMPLETE"}
+    assert reported == {"a": "asked for the port", "b": "told the port"}

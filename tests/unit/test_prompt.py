@@ -7,7 +7,7 @@ import pytest
 from hivekeeper.domain.report import Outcome
 from hivekeeper.domain.run import BUDGET, DOWN, LIMIT
 from hivekeeper.domain.session import StartSession
-from hivekeeper.specs.prompt import describe_task
+from hivekeeper.specs.prompt import add_mailbox, describe_task
 from tests.property.test_decisions import make_run
 
 
@@ -29,3 +29,11 @@ def test_a_resumed_session_is_told_why_it_stopped(outcome: Outcome, cause: str |
     assert words in prompt
     assert prompt.endswith("Continue your task exactly where you stopped.\n")
     assert "Do it." not in prompt, "it knows its task"
+
+
+def test_a_prompt_ends_with_how_to_use_the_mailbox_in_few_lines() -> None:
+    words = add_mailbox("Do it.\n")
+    assert words.startswith("Do it.\n\n# Your mailbox\n")
+    assert len(words.splitlines()) - 2 < 12
+    for command in ("mail ls", "mail send", "progress", "help-me", "done"):
+        assert f"`hive {command}" in words

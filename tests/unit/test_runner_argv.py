@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.domain.report import Outcome, Report, Usage
-from hivekeeper.domain.runner import MAX_ARGUMENT, PromptBy, Runner
+from hivekeeper.domain.runner import MAX_ARGUMENT, WORKER_VARIABLES, PromptBy, Runner
 from hivekeeper.runners import PRESETS, make_reader
 from hivekeeper.runners.answers import Answer, Question, Unfit
 
@@ -148,7 +148,9 @@ def test_files_of_its_home_are_written_once(sandbox: Sandbox) -> None:
             "codex",
             [
                 *("-c", 'mcp_servers.files.command="npx"', "-c", 'mcp_servers.files.args=["-y", "server", "/data"]'),
+                *("-c", f"mcp_servers.files.env_vars={json.dumps(WORKER_VARIABLES)}"),
                 *("-c", 'mcp_servers.clock.command="clock"', "-c", "mcp_servers.clock.args=[]"),
+                *("-c", f"mcp_servers.clock.env_vars={json.dumps(WORKER_VARIABLES)}"),
             ],
         ),
         ("goose", ["--with-extension", "files:npx -y server /data", "--with-extension", "clock:clock"]),
@@ -162,12 +164,24 @@ def test_mcp_servers_are_words_of_the_command_where_a_program_takes_them_so(
     runner = replace(PRESETS[program], command="show {args} end", args="--mine", servers=SERVERS)
     assert sandbox.run(runner.make_argv()).returncode == 0
     assert sandbox.read_arguments() == ["--mine", *given, "end"]
+    resumed = replace(runner, resume="show {args} end")
+    assert sandbox.run(resumed.make_argv(resume=True)).returncode == 0
+    # Goose knows the servers of a session that it resumes, and refuses one that it knows.
+    assert sandbox.read_arguments() == ["--mine", *(given if program != "goose" else []), "end"]
+
+
+def test_a_server_of_hive_toml_replaces_the_hives_own_of_that_name() -> None:
+    own = ("hive", "mcp")
+    assert PRESETS["codex"].with_server("hive", own).servers == {"hive": own}
+    theirs = replace(PRESETS["codex"], servers={"hive": ("mine",)})
+    assert theirs.with_server("hive", own).servers == {"hive": ("mine",)}
+    assert not PRESETS["pi"].with_server("hive", own).servers, "it takes none"
 
 
 @pytest.mark.parametrize(
     ("program", "file", "words"),
     [
-        ("claude", ".hive-mcp.json", ["--mcp-config", "{file}", "--strict-mcp-config"]),
+        ("claude", ".hive-mcp.json", ["--mcp-config", "{file}"]),
         ("qwen", ".hive-mcp.json", ["--mcp-config", "{file}"]),
         ("gemini", ".hive-mcp.json", []),
         ("copilot", ".copilot/mcp-config.json", []),
@@ -184,9 +198,11 @@ def test_mcp_servers_are_a_file_where_a_program_reads_one(
     assert sandbox.run(serving.make_argv()).returncode == 0
     given = [str(sandbox.home / file) if word == "{file}" else word for word in words]
     assert sandbox.read_arguments() == ["first", *given]
+    variables = {name: f"${{{name}}}" for name in WORKER_VARIABLES}
+    extra = {"type": "local", "tools": ["*"], "env": variables} if program == "copilot" else {}
     assert json.loads((sandbox.home / file).read_text())["mcpServers"] == {
-        "files": {"command": "npx", "args": ["-y", "server", "/data"]},
-        "clock": {"command": "clock", "args": []},
+        "files": {"command": "npx", "args": ["-y", "server", "/data"], **extra},
+        "clock": {"command": "clock", "args": [], **extra},
     }
 
 

@@ -6,11 +6,13 @@ A runner is data. Built-in runners (`hivekeeper.runners`) and those of a user's 
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hivekeeper.domain.price import Price
 
+# By these a worker's `hive` finds its mailbox, also where a program gives its MCP servers a clean environment.
+WORKER_VARIABLES = ("HIVE_MAILBOX", "HIVE_PYTHON", "HIVE_TASK", "HIVE_START")
 MAX_ARGUMENT = 131_072  # Linux allows 32 pages per argument; its error for more is no help
 
 
@@ -42,13 +44,17 @@ class Mcp:
     """How a program's MCP servers are configured: by one flag per server, or by a file in its home.
 
     In `flag`, {name} is replaced by the server's name, {line} by its command line, {command} and {args} by the same as
-    JSON. In `text`, {servers} is replaced by the JSON mapping of all of them; `flag` may then name the file as {file}.
+    JSON, and {variables} by the JSON list of `WORKER_VARIABLES`. In `text`, {servers} is replaced by the JSON mapping
+    of all of them, each with what `extra` adds; `flag` may then name the file as {file}.
+    A program for which it `is_kept` knows a session's servers when it resumes it, and refuses to be told again.
     """
 
     by: McpBy = McpBy.NONE
     flag: str = ""
     file: str = ""
     text: str = ""
+    extra: Mapping[str, object] = field(default_factory=dict)
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +131,16 @@ class Runner:
         for name, argv in self.servers.items():
             yield from ((f"mcp.{name}", word) for word in argv if word.startswith("/"))
 
+    def with_server(self, name: str, argv: tuple[str, ...]) -> "Runner":
+        """Add an MCP server, unless the program takes none or one of this name is configured."""
+        if self.mcp.by is McpBy.NONE or name in self.servers:
+            return self
+        return replace(self, servers={name: argv, **self.servers})
+
     def make_argv(self, session: str = "", *, resume: bool = False) -> tuple[str, ...]:
         """Build the argv; a shell reads the prompt's text, so that the argv in the ledger does not contain it."""
         command = self.resume if resume else self.command
-        given, before = self._give_servers()
+        given, before = ("", "") if resume and self.mcp.is_kept else self._give_servers()
         more = " ".join(part for part in (self.args, given) if part)
         command = command.replace("{args}", more) if "{args}" in command else f"{command} {more}".rstrip()
         command = command.replace("{session}", shlex.quote(session))
@@ -152,12 +164,15 @@ class Runner:
                     .replace("{line}", " ".join(argv))
                     .replace("{command}", json.dumps(argv[0]))
                     .replace("{args}", json.dumps(argv[1:]))
+                    .replace("{variables}", json.dumps(WORKER_VARIABLES))
                 )
                 for name, argv in self.servers.items()
                 for word in self.mcp.flag.split()
             ]
             return " ".join(words), ""
-        servers = {name: {"command": argv[0], "args": list(argv[1:])} for name, argv in self.servers.items()}
+        servers = {
+            name: {"command": argv[0], "args": list(argv[1:]), **self.mcp.extra} for name, argv in self.servers.items()
+        }
         text = self.mcp.text.replace("{servers}", json.dumps(servers))
         return self.mcp.flag.replace("{file}", f'"$HOME"/{self.mcp.file}'), _write(self.mcp.file, text)
 

@@ -29,7 +29,7 @@ RUNNER = Runner(
     sign_in=("~/.claude/.credentials.json", "~/.claude/settings.json"),
     output="claude",
     reach=Reach.INTERRUPT,
-    mcp=Mcp(McpBy.FILE, "--mcp-config {file} --strict-mcp-config", ".hive-mcp.json", '{"mcpServers": {servers}}'),
+    mcp=Mcp(McpBy.FILE, "--mcp-config {file}", ".hive-mcp.json", '{"mcpServers": {servers}}'),
     log="home/.claude/projects/*/{session}.jsonl",
     configuration=(".claude/*", ".mcp.json"),
 )

@@ -16,7 +16,12 @@ RUNNER = Runner(
     sign_in=("~/.codex/auth.json", "~/.codex/config.toml"),
     output="codex",
     reach=Reach.INTERRUPT,
-    mcp=Mcp(McpBy.FLAG, "-c mcp_servers.{name}.command={command} -c mcp_servers.{name}.args={args}"),
+    mcp=Mcp(
+        McpBy.FLAG,
+        "-c mcp_servers.{name}.command={command} -c mcp_servers.{name}.args={args} "
+        # Of its own environment it hands on what is named only.
+        "-c mcp_servers.{name}.env_vars={variables}",
+    ),
     log="home/.codex/sessions/*/*/*/rollout-*-{session}.jsonl",
     configuration=(".codex/*",),
 )

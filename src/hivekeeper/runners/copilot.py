@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from hivekeeper.domain.runner import Mcp, McpBy, PromptBy, Reach, Runner
+from hivekeeper.domain.runner import WORKER_VARIABLES, Mcp, McpBy, PromptBy, Reach, Runner
 from hivekeeper.runners.reading import Reader, as_text, at
 
 _FLAGS = "--allow-all-tools --output-format json"
+# Of its own environment its servers get what is named only.
+_SERVER = {"type": "local", "tools": ["*"], "env": {name: f"${{{name}}}" for name in WORKER_VARIABLES}}
 RUNNER = Runner(
     name="copilot",
     command=f"copilot {_FLAGS} --session-id {{session}} {{args}}",
@@ -20,7 +22,7 @@ RUNNER = Runner(
     sign_in=("~/.copilot/config.json",),
     output="copilot",
     reach=Reach.INTERRUPT,
-    mcp=Mcp(McpBy.FILE, "", ".copilot/mcp-config.json", '{"mcpServers": {servers}}'),
+    mcp=Mcp(McpBy.FILE, "", ".copilot/mcp-config.json", '{"mcpServers": {servers}}', _SERVER),
     log="home/.copilot/session-state/{session}/events.jsonl",
     configuration=(".github/copilot-instructions.md", ".github/agents/*"),
 )

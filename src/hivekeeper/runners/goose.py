@@ -21,7 +21,7 @@ RUNNER = Runner(
     sign_in=("~/.config/goose/config.yaml", "~/.config/goose/secrets.yaml"),
     output="goose",
     reach=Reach.INTERRUPT,
-    mcp=Mcp(McpBy.FLAG, "--with-extension {name}:{line}"),
+    mcp=Mcp(McpBy.FLAG, "--with-extension {name}:{line}", is_kept=True),
     log="home/.local/share/goose/sessions/sessions.db*",
     configuration=(".goosehints", ".goose/*"),
 )

@@ -227,7 +227,10 @@ class LocalRuns(LocalOutputs):
     def _environment(self, order: Order) -> dict[str, str]:
         names = (*INHERITED, *(order.mounts or {}).get("inherit", ()))
         inherited = {name: os.environ[name] for name in names if name in os.environ}
-        return {**inherited, **order.environment, "HIVE_RUN": f"{self._hive}/{order.run}"}
+        environment = {**inherited, **order.environment, "HIVE_RUN": f"{self._hive}/{order.run}"}
+        if programs := environment.get("HIVE_BIN"):
+            environment["PATH"] = f"{programs}:{environment.get('PATH', os.defpath)}"
+        return environment
 
     def _open_nursery(self) -> None:
         argv = [sys.executable, "-I", "-S", str(Path(wrapper.__file__).with_name("nursery.py"))]

@@ -5,7 +5,8 @@ Rules:
    is a home, `.local`, or holds a hidden place: beside that bin lies much that is no program.
 2. So does what the links in such a directory lead to: the prefix of a program, the packages it lies among, or the file.
 3. So do the running interpreter, this package, and the file that says where names are resolved. An import lists the
-   directory around a package, so that comes back too where nothing else lies in it.
+   directory around a package, so that comes back too where nothing else lies in it, or packages only: a worker's `hive`
+   needs what this one depends on.
 4. So does what hive.toml names (runners, MCP servers): every word that is the path of a file brings back its
    installation: the prefix of X/bin, the npm package, or its directory; of a file that lies in a home itself, in its
    .config or the like, or beside a hive, only the file. A directory that is named comes back as it is, but never one
@@ -24,6 +25,7 @@ from hivekeeper.sandbox.layout import ALWAYS_HIDDEN, Mode, Traced, is_within, tr
 
 _PACKAGE = str(Path(__file__).parents[1])
 _RESOLVER = "/etc/resolv.conf"
+_PACKAGES = ("site-packages", "dist-packages")
 _BINS = ("bin", "sbin", "shims")
 _COMPANIONS = {".cargo": ".rustup"}  # what lies in ~/.cargo/bin only starts what lies in ~/.rustup
 _CREDENTIALS = (
@@ -62,7 +64,10 @@ def _find(
         search.add_prefix(path)
         search.visit_bin(f"{path}/bin")
     around = os.path.dirname(_PACKAGE)
-    search.add(trace(around if all(name.startswith("hivekeeper") for name in os.listdir(around)) else _PACKAGE))
+    is_plain = os.path.basename(around) in _PACKAGES or all(
+        name.startswith("hivekeeper") for name in os.listdir(around)
+    )
+    search.add(trace(around if is_plain else _PACKAGE))
     search.add(trace(_RESOLVER))
     return tuple(search.found.values())
 

@@ -1,7 +1,8 @@
 """Specifies the runs of an attempt."""
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hivekeeper.domain.owners import Owner, attempt_owner
@@ -24,6 +25,10 @@ from hivekeeper.specs.sandboxed import (
 )
 from hivekeeper.specs.session import start_program
 
+MAIL_SERVER = "hive"  # the name of the MCP server that is a worker's mailbox
+# A login shell sets the PATH anew, and reads the first that there is of these last.
+_PROFILES = (".profile", ".zprofile")
+_PROFILE = 'PATH="$HIVE_BIN:$PATH"\n'
 OUR_WALL_S, REMOVE_WALL_S = 3600.0, 600.0
 
 
@@ -108,7 +113,7 @@ def specify_agent(
         HIVE_CONVOY=task.convoy,
         HIVE_TASK=task.id,
         HIVE_ATTEMPT=str(work.number),
-        **({"HIVE_MAILBOX": mailbox} if mailbox else {}),
+        **(_describe_mailbox(places, work, mailbox) if mailbox else {}),
         GIT_AUTHOR_NAME="hive worker",
         GIT_AUTHOR_EMAIL="worker@localhost",
         GIT_COMMITTER_NAME="hive worker",
@@ -122,7 +127,21 @@ def specify_agent(
     spec = RunSpec(argv, str(directory), environment, task.get_limits(), mounts)
     if runner is None or session is None:
         return spec
+    runner = _give_mailbox(runner) if mailbox else runner
     return start_program(spec, runner, work.owner.name_run(start), session.session, resume=session.resume)
+
+
+def _give_mailbox(runner: Runner) -> Runner:
+    """Have a program start `hive` as an MCP server, and its shells find it."""
+    runner = runner.with_server(MAIL_SERVER, ("hive", "mcp"))
+    return replace(runner, home={**dict.fromkeys(_PROFILES, _PROFILE), **runner.home})
+
+
+def _describe_mailbox(places: Places, work: Work, mailbox: str) -> dict[str, str]:
+    """Return the variables by which a worker finds its mailbox, and `hive` itself."""
+    start = {"HIVE_START": work.start} if work.start else {}
+    own = {"HIVE_BIN": str(places.worker_bin), "HIVE_PYTHON": sys.executable}
+    return {"HIVE_MAILBOX": mailbox, **own, **start}
 
 
 def specify_step(places: Places, work: Work, start: Start) -> RunSpec:

@@ -13,7 +13,7 @@ from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.mailbox.boxes import has_unread
 from hivekeeper.places import Places
 from hivekeeper.specs.attempt import Told, Work
-from hivekeeper.specs.prompt import describe_task
+from hivekeeper.specs.prompt import add_mailbox, describe_task
 from hivekeeper.specs.session import write_prompt
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -27,6 +27,8 @@ def tell(places: Places, connection: Connection, work: Work, session: StartSessi
     changed = _list_changed(places, work) if session is not None and work.agent is not None else ()
     rework = find_rework(connection, key, number - 1)
     words, feedback = describe_task(prompt, rework, told, session=session, last=work.agent, changed=changed)
+    if session is not None and not session.resume and work.has_mailbox:
+        words = add_mailbox(words)
     return Told(
         prompt=write_prompt(places, words) if words else None,
         feedback=write_prompt(places, feedback) if feedback else None,
