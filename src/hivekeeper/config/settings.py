@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field as Declared
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from hivekeeper.domain.names import NAME_RULE, is_name, show
 from hivekeeper.domain.price import Price
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.runners import OUTPUTS, PRESETS
+from hivekeeper.runners.acp import COMMANDS, speak_acp
 from hivekeeper.runners.command import SIGNS
 from hivekeeper.runners.prices import PRICES
 from hivekeeper.sandbox.isolation import Level
@@ -126,6 +127,8 @@ class _Runner(Checked):
 
     like: str = ""
     command: Filled = ""
+    acp: Filled = ""
+    via: Literal["command", "acp"] = "command"
     prompt: Literal["file", "stdin", "argument"] = "file"
     resume: Filled = ""
     args: str = ""
@@ -177,10 +180,16 @@ def load_settings(directory: Path) -> Settings:
     if file is None or problems.found:
         raise problems.error()
     values = {each.name: getattr(getattr(file, how.table), key_of(each)) for each, how in list_settings()}
+    protocol = make_protocol(file.mail.types)
+    limits: dict[str, Any] = {
+        "urgent": [type_.name for type_ in protocol.values() if type_.is_urgent],
+        "silence_s": values["no_answer_s"],
+        "tool_s": values["silence_s"],
+    }
     return Settings(
         **values,
-        runners=PRESETS | {name: _make_runner(name, table) for name, table in file.runners.items()},
-        protocol=make_protocol(file.mail.types),
+        runners=PRESETS | {name: _make_runner(name, table, limits) for name, table in file.runners.items()},
+        protocol=protocol,
         prices=PRICES | {name.casefold(): Price(**price.model_dump()) for name, price in file.prices.items()},
     )
 
@@ -208,15 +217,18 @@ def _find_problems(file: Any, problems: Problems) -> Iterator[tuple[Loc, str]]: 
             yield ("runners", name, *where), what
 
 
-def _make_runner(name: str, table: _Runner) -> Runner:
-    """Add a runner's table to what is known of it; a `command` of its own replaces the known command line."""
+def _make_runner(name: str, table: _Runner, limits: Mapping[str, Any]) -> Runner:
+    """Add a runner's table to what is known of it; a `command` of its own replaces the known command line.
+
+    One that speaks the Agent Client Protocol has its mail and its limits handled by the process that talks to it.
+    """
     known = PRESETS.get(table.like or ("" if table.command else name)) or Runner(name, "")
     new = table.model_dump(include={"command", "resume", "args", "output", "sign_in"}, exclude_unset=True)
     if table.command:
         new.setdefault("resume", "")
     if table.command or "prompt" in table.model_fields_set:
         new["prompt"] = PromptBy(table.prompt)
-    return replace(
+    made = replace(
         known,
         name=name,
         **new,
@@ -227,6 +239,8 @@ def _make_runner(name: str, table: _Runner) -> Runner:
         servers={server: tuple(map(_expand, argv)) for server, argv in table.mcp.items()},
         price=Price(**table.price.model_dump()) if table.price else known.price,
     )
+    command = table.acp or (COMMANDS[table.like or name] if table.via == "acp" else "")
+    return speak_acp(made, command, **limits) if command else made
 
 
 def _expand(word: str) -> str:
@@ -244,9 +258,10 @@ def _find_runner_problems(name: str, runner: _Runner, problems: Problems) -> Ite
     if runner.like and runner.like not in PRESETS:
         meant = problems.did_you_mean(runner.like, PRESETS)
         yield f"'like' in {place} is {show(runner.like)}, which is not a known program{meant}", "like"
-    elif not runner.command and not runner.like and name not in PRESETS:
+    elif not (runner.command or runner.acp) and not runner.like and name not in PRESETS:
         meant = problems.did_you_mean(name, PRESETS)
         yield (f"{place} has no 'command', and no program of that name is known{meant or '; add it'}",)
+    yield from _find_acp_problems(name, runner)
     if runner.prompt == "stdin" and "{prompt}" in runner.command:
         said = f"'command' in {place} contains {{prompt}}, but the prompt goes to its standard input"
         yield f'{said}; remove it, or make \'prompt\' "file" or "argument"', "command"
@@ -259,3 +274,17 @@ def _find_runner_problems(name: str, runner: _Runner, problems: Problems) -> Ite
             re.compile(pattern)
         except re.error as error:
             yield f"the sign {show(sign)} in {place} is not a pattern: {error}", "signs"
+
+
+def _find_acp_problems(name: str, runner: _Runner) -> Iterator[tuple[str, ...]]:
+    """Find what is wrong with how a runner is driven over the Agent Client Protocol."""
+    place = f"[runners.{name}]"
+    if not runner.acp and runner.via != "acp":
+        return
+    for key in ("command", "resume", "output", "signs"):
+        if getattr(runner, key):
+            yield f"'{key}' in {place} is for programs that are driven by their command line; remove it, or 'acp'", key
+    if "{" in runner.acp:
+        yield f"'acp' in {place} contains '{{'; the prompt and the session go over the protocol", "acp"
+    if runner.via == "acp" and not runner.acp and (runner.like or name) not in COMMANDS:
+        yield f"'via' in {place}: acp is known for {', '.join(COMMANDS)}; for another program, write 'acp'", "via"

@@ -25,9 +25,13 @@ class PromptBy(StrEnum):
 
 
 class Reach(StrEnum):
-    """How a message reaches a running session: stop it between turns and resume it with the message, or not at all."""
+    """How a message reaches a running session.
+
+    INTERRUPT stops it between turns and resumes it with the message; a SESSION takes its mail itself while it works.
+    """
 
     INTERRUPT = "interrupt"
+    SESSION = "session"
     NONE = "none"
 
 
@@ -64,7 +68,8 @@ class Runner:
     Without `{prompt}`, file or text become the last argument. `{session}` is replaced by the session's id, which the
     hive chooses; if it is only in `resume`, the program chooses it and prints it. `inherit` names variables of the
     user's environment (keys), `sign_in` files of their home that are copied into the worker's, and `home` files that
-    are created there. `output` names the reader of its output. `configuration` are files of a repository that it
+    are created there. `acp` is the program's own command if `command` talks to it over the Agent Client Protocol.
+    `output` names the reader of its output. `configuration` are files of a repository that it
     obeys; `ignore` are patterns of files that it leaves there, which never land. `log` is the pattern of its session
     logs in a worker's sandbox.
     """
@@ -81,6 +86,7 @@ class Runner:
     output: str = ""
     signs: Mapping[str, str] = field(default_factory=dict)
     reach: Reach = Reach.NONE
+    acp: str = ""
     mcp: Mcp = Mcp()
     servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     log: str = ""
@@ -106,12 +112,12 @@ class Runner:
     @property
     def program(self) -> str:
         """The name of the program on the PATH."""
-        words = self.command.split()
+        words = (self.acp or self.command).split()
         return next((word for word in words if "=" not in word and word not in ("env", "exec")), "")
 
     def find_model(self, environment: Mapping[str, str]) -> str:
         """Find its model, if its command line or environment names one."""
-        words = _split(f"{self.args} {self.command}")
+        words = _split(f"{self.args} {self.acp or self.command}")
         for word, following in zip(words, [*words[1:], ""], strict=False):  # a removed runner has no words
             if word in ("--model", "-m"):
                 return following

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from hivekeeper.domain.price import Price, Prices
 from hivekeeper.domain.runner import Runner
-from hivekeeper.runners import aider, claude, codex, copilot, gemini, goose, mini, opencode, pi, qwen
+from hivekeeper.runners import acp, aider, claude, codex, copilot, gemini, goose, mini, opencode, pi, qwen
 from hivekeeper.runners.command import CommandReader
 from hivekeeper.runners.prices import PRICES
 from hivekeeper.runners.reading import MAX_HEAD, Reader
@@ -24,6 +24,7 @@ _READERS: dict[str, type[Reader]] = {
     "copilot": copilot.CopilotReader,
     "aider": aider.AiderReader,
     "mini": mini.MiniReader,
+    "acp": acp.AcpReader,
 }
 PRESETS: dict[str, Runner] = {
     runner.name: runner
@@ -32,7 +33,7 @@ PRESETS: dict[str, Runner] = {
         *(copilot.RUNNER, aider.RUNNER, mini.RUNNER),
     )
 }
-OUTPUTS = tuple(_READERS)
+OUTPUTS = tuple(name for name in _READERS if name != "acp")  # those a table of hive.toml may name
 CONFIGURATION = tuple(sorted({path for runner in PRESETS.values() for path in runner.configuration}))
 
 _PIECES = tuple({word for reader in _READERS.values() for word in reader.skip})

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Mapping
@@ -26,11 +27,16 @@ def start_program(spec: RunSpec, runner: Runner, run: str, session: str = "", *,
     return replace(
         spec,
         argv=runner.make_argv(session, resume=resume),
-        environment={**spec.environment, **runner.environment, "HIVE_HOME": str(home)},
+        environment={**spec.environment, **runner.environment, "HIVE_HOME": str(home), **_find_python(runner)},
         mounts={**given, "inherit": list(runner.inherit)},
         runner=runner.name if runner.speaks else None,
         session=session or None,
     )
+
+
+def _find_python(runner: Runner) -> dict[str, str]:
+    """Name the interpreter that talks to an agent program for the hive."""
+    return {"HIVE_PYTHON": sys.executable} if runner.acp else {}
 
 
 def find_environment(spec: RunSpec, environment: Mapping[str, str]) -> dict[str, str]:

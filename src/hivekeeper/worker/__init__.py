@@ -1,4 +1,4 @@
-"""What an agent does inside its sandbox, by commands or by tools: mail, progress, asking for help, being done.
+"""What runs inside a worker's sandbox: mail, progress and reports as commands and tools, and the driver of ACP programs.
 
 It sees its own mailbox and its own clone, and never the ledger. `bin` is on a worker's PATH.
 """

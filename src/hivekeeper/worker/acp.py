@@ -1,0 +1,144 @@
+"""Drives an agent program over the Agent Client Protocol: `python -m hivekeeper.worker.acp OPTIONS -- COMMAND`.
+
+It is the command of a run, so it lives in the worker's sandbox and outlives the keeper. It reads its prompt from
+standard input and prints records (`records.py`). It ends when a turn has ended and the inbox is empty.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hivekeeper.clock import SystemClock
+from hivekeeper.domain.report import Outcome
+from hivekeeper.runners.acp import FRAMES_FILE, SERVERS_FILE, STATE_FILE, find_program
+from hivekeeper.runners.acp_classes import Remedy, Verdict
+from hivekeeper.worker.agent import AgentProcess, start_agent
+from hivekeeper.worker.inbox import Inbox, Letter
+from hivekeeper.worker.link import Link, LostAgentError
+from hivekeeper.worker.memory import Memory
+from hivekeeper.worker.opening import Clocks, FailedError, Opening
+from hivekeeper.worker.records import Records
+from hivekeeper.worker.transcript import Transcript
+from hivekeeper.worker.turns import CONTINUE, URGENT, Turns, describe_mail
+
+MAX_RELOADS = 2
+OWN_VARIABLES = ("HIVE_PYTHON",)
+STOPPED_WAIT_S = 1.0
+LOOK_FIRST = "Your last turn was cut off. Look at the state of your work tree first (git status, git log).\n\n"
+LOST = (
+    "# What was done so far\n\nAn earlier session began this task in this directory, and its conversation is lost. "
+    "Its work is here, in the files and in git's log. Look at it first, keep what is good, and continue from there.\n\n"
+)
+
+
+def main() -> None:
+    """Work on the prompt, and print how that ended."""
+    options = _parse(sys.argv[1:])
+    prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
+    records = Records(sys.stdout)
+    driver = Driver(options, records, Path.home())
+    try:
+        verdict = asyncio.run(driver.run(prompt))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        verdict = Verdict(Outcome.KILLED, "it was stopped")
+    records.write("end", **{"class": verdict.outcome.value, "words": verdict.words, "retry_s": verdict.retry_s})
+    sys.exit(0 if verdict.outcome is Outcome.DONE else 1)
+
+
+class Driver:
+    """Starts the program, opens the session, works, and ends the program; again if its session must be loaded anew."""
+
+    def __init__(self, options: argparse.Namespace, records: Records, home: Path) -> None:
+        self._options, self._records, self._home = options, records, home
+        self._program = find_program(options.command)
+        self._memory = Memory(home / STATE_FILE, SystemClock())
+        self._inbox = Inbox(os.environ.get("HIVE_MAILBOX", ""))
+        self._clocks = Clocks(options.start, options.open, options.silence, options.tool, options.turn)
+        self._urgent = frozenset(options.urgent.split(","))
+
+    async def run(self, prompt: str) -> Verdict:
+        """Work on a prompt; return how that ended."""
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        letters: Sequence[Letter] = [letter for letter in self._inbox.list() if letter.is_in(prompt)]
+        session = self._options.load
+        verdict = await self._work(prompt, letters, session)
+        for _ in range(MAX_RELOADS):
+            if verdict.remedy is not Remedy.RELOAD:
+                break
+            session = self._memory.session
+            letters = self._inbox.list()
+            prompt = describe_mail(letters, URGENT) if letters else CONTINUE
+            verdict = await self._work(prompt, letters, session)
+        return verdict
+
+    async def _work(self, prompt: str, letters: Sequence[Letter], session: str) -> Verdict:
+        environment = {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES}
+        try:
+            agent = await start_agent(self._options.command, environment, self._records.log, self._home / FRAMES_FILE)
+        except OSError as error:
+            return Verdict(Outcome.SETUP, f"{self._options.command[0]} cannot be started: {error.strerror}")
+        stopped = False
+        try:
+            return await self._talk(agent, prompt, letters, session)
+        except FailedError as failed:
+            return failed.verdict
+        except LostAgentError as lost:
+            return Verdict(Outcome.CRASHED, str(lost))
+        except asyncio.CancelledError:
+            stopped = True
+            raise
+        finally:
+            await (agent.end(eof_wait_s=STOPPED_WAIT_S) if stopped else agent.end())
+
+    async def _talk(self, agent: AgentProcess, prompt: str, letters: Sequence[Letter], session: str) -> Verdict:
+        transcript = Transcript(self._records, self._program.usage, tokens_before=self._memory.tokens if session else 0)
+        link = Link(agent, transcript, self._records)
+        turns = Turns(link, self._records, self._inbox, self._memory, self._clocks, self._urgent)
+        link.drain = turns.drain
+        opening = Opening(link, self._records, self._memory, self._program, self._clocks)
+        was_cut_off, task = self._memory.is_in_turn, self._memory.task
+        try:
+            is_loaded = await opening.open(str(Path.cwd()), _read_servers(self._home / SERVERS_FILE), session)
+            if is_loaded and was_cut_off:
+                prompt = f"{LOOK_FIRST}{prompt}"
+            elif session and not is_loaded and task:
+                prompt = f"{task}\n\n{LOST}{prompt}"
+            return await turns.work(prompt, letters)
+        finally:
+            await link.close()
+
+
+def _read_servers(path: Path) -> dict[str, Any]:
+    """Read the MCP servers that the program is to be given."""
+    try:
+        read = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    servers = read.get("mcpServers") if isinstance(read, dict) else None
+    return servers if isinstance(servers, dict) else {}
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    known = Clocks()
+    parser = argparse.ArgumentParser(prog="hivekeeper.worker.acp", description="Drive an agent program over ACP.")
+    parser.add_argument("--load", default="", metavar="SESSION", help="the session to continue")
+    parser.add_argument("--urgent", default="", metavar="TYPES", help="types of messages that cancel a turn")
+    parser.add_argument("--start", type=float, default=known.start_s, help="seconds to initialize")
+    parser.add_argument("--open", type=float, default=known.open_s, help="seconds to open or load a session")
+    parser.add_argument("--silence", type=float, default=None, help="seconds in which a model may say nothing")
+    parser.add_argument("--tool", type=float, default=None, help="seconds in which a tool call may say nothing")
+    parser.add_argument("--turn", type=float, default=None, help="seconds that a turn may take")
+    parser.add_argument("command", nargs="+", help="the program's own command")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""What an agent does in a session, as its updates tell: text, tool calls, usage. Each becomes a record.
+
+Programs count tokens in four places, and mean three different things by them; `UsageBy` says which. Cost is told for
+the session so far, if at all.
+"""
+
+from typing import Any
+
+from hivekeeper.runners.acp import UsageBy
+from hivekeeper.runners.reading import as_list, as_micro, as_number, as_text, at
+from hivekeeper.worker.records import Records
+
+_OPEN = ("pending", "in_progress")
+_MAX_TEXT = 64 << 10
+
+
+class Transcript:
+    """What a session has come to; `text` is what the agent has said after its last tool call in this turn."""
+
+    def __init__(self, records: Records, usage_by: UsageBy, cost_before: int = 0, tokens_before: int = 0) -> None:
+        self._records, self._usage_by = records, usage_by
+        self.text = ""
+        self.acted = False
+        self.turn_acted = False
+        self.is_replaying = False
+        self.frames = 0  # updates of any kind
+        self.taken = 0  # tool calls, thoughts and ends of tool calls: signs that the model has read its prompt
+        self.boundaries = 0  # tool calls that have ended
+        self.outputs = 0  # what the model has begun to say or do
+        self.taken_ids: set[str] = set()  # of messages that the program says it has given to the model
+        self.run_id = ""  # of the turn, where a program names it
+        self.tokens = tokens_before
+        self._open: dict[str, str] = {}
+        self._tokens_in = self._tokens_out = self._cost = 0
+        self._cost_before, self._tokens_before = cost_before, tokens_before
+        self._context = 0
+
+    @property
+    def open_tool(self) -> str:
+        """The title of a tool call that has not ended; "" if there is none."""
+        return next(iter(self._open.values()), "")
+
+    def begin_turn(self) -> None:
+        """Forget what was said before."""
+        self.text, self.turn_acted = "", False
+        self._end_all()
+
+    def take_update(self, update: dict[str, Any], now_s: float) -> None:
+        """Take note of an update."""
+        self.frames += 1
+        kind = update.get("sessionUpdate")
+        if kind == "usage_update":
+            self._take_context(update)
+        if kind == "session_info_update":
+            self.run_id = as_text(at(update, "_meta", "goose", "activeRunId"))
+        if self.is_replaying:
+            return
+        match kind:
+            case "agent_message_chunk":
+                self._take_text(update, now_s)
+            case "agent_thought_chunk":
+                self.taken += 1
+            case "user_message_chunk":
+                self.taken_ids.add(as_text(update.get("messageId")))
+            case "tool_call" | "tool_call_update":
+                self._take_tool(update)
+
+    def take_answer(self, result: dict[str, Any]) -> None:
+        """Take note of what an answer to a prompt says was used, and of what it leaves open."""
+        self._end_all()
+        used = result.get("usage")
+        quota = at(result, "_meta", "quota", "token_count")
+        if isinstance(quota, dict) and not isinstance(used, dict):
+            self._add(as_number(quota.get("input_tokens")), as_number(quota.get("output_tokens")))
+        elif isinstance(used, dict):
+            self._take_usage(used)
+
+    def _take_usage(self, used: dict[str, Any]) -> None:
+        cached = as_number(used.get("cachedReadTokens")) + as_number(used.get("cachedWriteTokens"))
+        tokens_in, tokens_out = as_number(used.get("inputTokens")), as_number(used.get("outputTokens"))
+        match self._usage_by:
+            case UsageBy.TURN:
+                self._add(tokens_in + cached, tokens_out)
+            case UsageBy.SESSION:
+                self.tokens = tokens_in + tokens_out
+                self._set(max(0, tokens_in - self._tokens_before), tokens_out)
+            case UsageBy.REQUEST:  # the context after each request was added up; part of the last one was output
+                moved = min(tokens_out, self._tokens_in)
+                self._add(-moved, moved) if self._tokens_in else self._add(tokens_in, tokens_out)
+            case UsageBy.CHUNKS:
+                pass
+
+    def _take_context(self, update: dict[str, Any]) -> None:
+        used = as_number(update.get("used"))
+        if self._usage_by is UsageBy.REQUEST and used != self._context and not self.is_replaying:
+            self._add(used, 0)
+        self._context = used
+        cost = update.get("cost")
+        if isinstance(cost, dict) and cost.get("currency", "USD") == "USD":
+            self._cost = as_micro(cost.get("amount"))
+            self._tell_usage()
+
+    def _take_text(self, update: dict[str, Any], now_s: float) -> None:
+        used = at(update, "_meta", "usage")
+        if self._usage_by is UsageBy.CHUNKS and isinstance(used, dict):
+            self._add(as_number(used.get("inputTokens")), as_number(used.get("outputTokens")))
+        text = as_text(at(update, "content", "text"))
+        if text:
+            self.outputs += 1
+            self.text = (self.text + text)[-_MAX_TEXT:]
+            self._records.say(text, now_s)
+
+    def _take_tool(self, update: dict[str, Any]) -> None:
+        key, status = as_text(update.get("toolCallId")), update.get("status")
+        self.taken += 1
+        is_new = key not in self._open and (update.get("sessionUpdate") == "tool_call" or status in _OPEN)
+        if is_new:
+            self.acted = self.turn_acted = True
+            self.outputs += 1
+            self.text = ""
+            self._open[key] = as_text(update.get("title"))[:200]
+            self._records.write("tool", state="begun", id=key, title=self._open[key])
+        if status in ("completed", "failed") and key in self._open:
+            self._end_tool(key, str(status))
+        elif status in ("completed", "failed"):  # a tool that asked for permission may have no beginning
+            self.acted = self.turn_acted = True
+            self.boundaries += 1
+            title = as_text(update.get("title"))[:200]
+            self._records.write("tool", state="begun", id=key, title=title)
+            self._records.write("tool", state="ended", id=key, status=status)
+
+    def _end_tool(self, key: str, status: str) -> None:
+        del self._open[key]
+        self.boundaries += 1
+        self._records.write("tool", state="ended", id=key, status=status)
+
+    def _end_all(self) -> None:
+        for key in list(self._open):
+            self._end_tool(key, "left")
+
+    def _add(self, tokens_in: int, tokens_out: int) -> None:
+        self._set(self._tokens_in + tokens_in, self._tokens_out + tokens_out)
+
+    def _set(self, tokens_in: int, tokens_out: int) -> None:
+        self._tokens_in, self._tokens_out = tokens_in, tokens_out
+        self._tell_usage()
+
+    def _tell_usage(self) -> None:
+        cost = max(0, self._cost - self._cost_before)
+        self._records.write("usage", tokens_in=self._tokens_in, tokens_out=self._tokens_out, microusd=cost)
+
+
+def find_model(result: dict[str, Any]) -> str:
+    """Find the model in the answer to a new session."""
+    named = as_text(at(result, "models", "currentModelId"))
+    options = (option for option in as_list(result.get("configOptions")) if isinstance(option, dict))
+    return named or next((as_text(o.get("currentValue")) for o in options if o.get("id") == "model"), "")
