@@ -7,10 +7,11 @@ standard input and prints records (`records.py`). It ends when a turn has ended 
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hivekeeper.clock import SystemClock
 from hivekeeper.domain.report import Outcome
 from hivekeeper.runners.acp import FRAMES_FILE, SERVERS_FILE, STATE_FILE, find_program
 from hivekeeper.runners.acp_classes import Remedy, Verdict
-from hivekeeper.worker.agent import AgentProcess, start_agent
+from hivekeeper.worker.agent import EOF_WAIT_S, AgentProcess, start_agent
 from hivekeeper.worker.inbox import Inbox, Letter
 from hivekeeper.worker.link import Link, LostAgentError
 from hivekeeper.worker.memory import Memory
@@ -29,7 +30,7 @@ from hivekeeper.worker.turns import CONTINUE, URGENT, Turns, describe_mail
 
 MAX_RELOADS = 2
 OWN_VARIABLES = ("HIVE_PYTHON",)
-STOPPED_WAIT_S = 1.0
+BROKEN_WAIT_S = 1.0
 LOOK_FIRST = "Your last turn was cut off. Look at the state of your work tree first (git status, git log).\n\n"
 LOST = (
     "# What was done so far\n\nAn earlier session began this task in this directory, and its conversation is lost. "
@@ -39,64 +40,74 @@ LOST = (
 
 def main() -> None:
     """Work on the prompt, and print how that ended."""
-    options = _parse(sys.argv[1:])
+    logging.disable()  # what matters of a connection is in the records
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
-    records = Records(sys.stdout)
-    driver = Driver(options, records, Path.home())
-    try:
-        verdict = asyncio.run(driver.run(prompt))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        verdict = Verdict(Outcome.KILLED, "it was stopped")
-    records.write("end", **{"class": verdict.outcome.value, "words": verdict.words, "retry_s": verdict.retry_s})
-    sys.exit(0 if verdict.outcome is Outcome.DONE else 1)
+    driver = Driver(sys.argv[1:], Records(sys.stdout), dict(os.environ), Path.cwd())
+    outcome = asyncio.run(_run_until_stopped(driver, prompt))
+    sys.exit(0 if outcome is Outcome.DONE else 1)
+
+
+async def _run_until_stopped(driver: "Driver", prompt: str) -> Outcome:
+    task = asyncio.create_task(driver.run(prompt))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 class Driver:
     """Starts the program, opens the session, works, and ends the program; again if its session must be loaded anew."""
 
-    def __init__(self, options: argparse.Namespace, records: Records, home: Path) -> None:
-        self._options, self._records, self._home = options, records, home
+    def __init__(
+        self, arguments: Sequence[str], records: Records, environment: Mapping[str, str], directory: Path
+    ) -> None:
+        options = self._options = _parse(arguments)
+        self._records, self._directory, self._home = records, directory, Path(environment["HOME"])
+        self._environment = {name: value for name, value in environment.items() if name not in OWN_VARIABLES}
         self._program = find_program(options.command)
-        self._memory = Memory(home / STATE_FILE, SystemClock())
-        self._inbox = Inbox(os.environ.get("HIVE_MAILBOX", ""))
+        self._memory = Memory(self._home / STATE_FILE, SystemClock())
+        self._inbox = Inbox(environment.get("HIVE_MAILBOX", ""))
         self._clocks = Clocks(options.start, options.open, options.silence, options.tool, options.turn)
         self._urgent = frozenset(options.urgent.split(","))
 
-    async def run(self, prompt: str) -> Verdict:
-        """Work on a prompt; return how that ended."""
-        task = asyncio.current_task()
-        assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async def run(self, prompt: str) -> Outcome:
+        """Work on a prompt, and record how that ended."""
+        try:
+            verdict = await self._work(prompt)
+        except asyncio.CancelledError:
+            verdict = Verdict(Outcome.KILLED, "it was stopped")
+        ending = {"class": verdict.outcome.value, "words": verdict.words, "retry_s": verdict.retry_s}
+        self._records.write("end", **ending)
+        return verdict.outcome
+
+    async def _work(self, prompt: str) -> Verdict:
         letters: Sequence[Letter] = [letter for letter in self._inbox.list() if letter.is_in(prompt)]
         session = self._options.load
-        verdict = await self._work(prompt, letters, session)
+        verdict = await self._work_once(prompt, letters, session)
         for _ in range(MAX_RELOADS):
             if verdict.remedy is not Remedy.RELOAD:
                 break
             session = self._memory.session
             letters = self._inbox.list()
             prompt = describe_mail(letters, URGENT) if letters else CONTINUE
-            verdict = await self._work(prompt, letters, session)
+            verdict = await self._work_once(prompt, letters, session)
         return verdict
 
-    async def _work(self, prompt: str, letters: Sequence[Letter], session: str) -> Verdict:
-        environment = {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES}
+    async def _work_once(self, prompt: str, letters: Sequence[Letter], session: str) -> Verdict:
+        command, keep = self._options.command, self._home / FRAMES_FILE
         try:
-            agent = await start_agent(self._options.command, environment, self._records.log, self._home / FRAMES_FILE)
+            agent = await start_agent(command, self._environment, self._directory, self._records.log, keep)
         except OSError as error:
             return Verdict(Outcome.SETUP, f"{self._options.command[0]} cannot be started: {error.strerror}")
-        stopped = False
+        wait_s = BROKEN_WAIT_S
         try:
-            return await self._talk(agent, prompt, letters, session)
+            verdict = await self._talk(agent, prompt, letters, session)
+            wait_s = EOF_WAIT_S  # some need a while to write down their session
         except FailedError as failed:
             return failed.verdict
         except LostAgentError as lost:
             return Verdict(Outcome.CRASHED, str(lost))
-        except asyncio.CancelledError:
-            stopped = True
-            raise
         finally:
-            await (agent.end(eof_wait_s=STOPPED_WAIT_S) if stopped else agent.end())
+            await agent.end(eof_wait_s=wait_s)
+        return verdict
 
     async def _talk(self, agent: AgentProcess, prompt: str, letters: Sequence[Letter], session: str) -> Verdict:
         transcript = Transcript(self._records, self._program.usage, tokens_before=self._memory.tokens if session else 0)
@@ -106,7 +117,7 @@ class Driver:
         opening = Opening(link, self._records, self._memory, self._program, self._clocks)
         was_cut_off, task = self._memory.is_in_turn, self._memory.task
         try:
-            is_loaded = await opening.open(str(Path.cwd()), _read_servers(self._home / SERVERS_FILE), session)
+            is_loaded = await opening.open(str(self._directory), _read_servers(self._home / SERVERS_FILE), session)
             if is_loaded and was_cut_off:
                 prompt = f"{LOOK_FIRST}{prompt}"
             elif session and not is_loaded and task:

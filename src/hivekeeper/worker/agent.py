@@ -10,12 +10,13 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 MAX_FRAME = 64 << 20  # a program may send a long answer as one frame
 MAX_NONSENSE = 1000  # lines that are no frames, after which a program is not listened to any more
+MAX_LOGGED_NONSENSE = 20
 MAX_KEPT_FRAMES = 32 << 20
 EOF_WAIT_S, TERM_WAIT_S, LOOK_EVERY_S = 10.0, 3.0, 0.05
 _CHUNK = 1 << 18
@@ -60,7 +61,8 @@ class Frames:
                 return message
             if line.strip():
                 self.nonsense += 1
-                self._log(line[:2000].decode("utf-8", "replace"))
+                if self.nonsense <= MAX_LOGGED_NONSENSE:
+                    self._log(line[:2000].decode("utf-8", "replace"))
             if self.nonsense > MAX_NONSENSE:
                 self.problem = f"it wrote {MAX_NONSENSE} lines that are no messages of the protocol"
                 return None
@@ -73,6 +75,13 @@ class Frames:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    async def finish(self) -> None:
+        """Read what is left to its end, so that nothing stays open."""
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(TERM_WAIT_S):
+                while await self._reader.read(_CHUNK):
+                    pass
 
     async def _next_line(self) -> bytes | None:
         while not self._lines:
@@ -143,7 +152,7 @@ class AgentProcess:
             todo += new
         return found
 
-    async def end(self, *, eof_wait_s: float = EOF_WAIT_S) -> None:
+    async def end(self, *, eof_wait_s: float) -> None:
         """End it: close its input, then SIGTERM, then SIGKILL for its group and for whatever descends from it."""
         left = self.list_descendants()
         await self.frames.close()
@@ -154,6 +163,8 @@ class AgentProcess:
         self._signal(signal.SIGKILL)
         kill_all(left)
         await self._ends_within(TERM_WAIT_S)
+        await self.frames.finish()
+        await asyncio.wait({self._errors}, timeout=TERM_WAIT_S)
         self._errors.cancel()
 
     async def _ends_within(self, seconds: float) -> bool:
@@ -168,12 +179,13 @@ class AgentProcess:
 
 
 async def start_agent(
-    argv: Sequence[str], environment: dict[str, str], log: Callable[[str], None], keep: Path
+    argv: Sequence[str], environment: Mapping[str, str], directory: Path, log: Callable[[str], None], keep: Path
 ) -> AgentProcess:
     """Start an agent program in a group of its own; OSError if it cannot be started."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         env=environment,
+        cwd=directory,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

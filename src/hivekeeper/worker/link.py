@@ -5,7 +5,6 @@ Permission is given by kind; ids and names differ between programs.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +44,6 @@ class Link:
         self.can_steer = False
         self.session = ""
         self._records = records
-        logging.disable()  # the connection reports through this module what matters
         self._connection = Connection(self._handle, agent.frames)
 
     def begin(self, method: str, params: dict[str, Any]) -> asyncio.Task[Any]:

@@ -80,7 +80,11 @@ class Opening:
             answer = await self._link.ask(AGENT_METHODS["initialize"], params, self._clocks.start_s)
         except LateAgentError as late:
             spoke = self._link.agent.frames.nonsense
-            why = "it does not speak the Agent Client Protocol: what it writes is no JSON" if spoke else str(late)
+            why = (
+                "it does not speak the Agent Client Protocol: what it writes are no messages of it"
+                if spoke
+                else str(late)
+            )
             raise FailedError(Outcome.SETUP if spoke else Outcome.CRASHED, why) from late
         except LostAgentError as lost:
             raise FailedError(Outcome.SETUP, self._link.agent.frames.problem) from lost

@@ -25,8 +25,8 @@ class Transcript:
         self.is_replaying = False
         self.frames = 0  # updates of any kind
         self.taken = 0  # tool calls, thoughts and ends of tool calls: signs that the model has read its prompt
-        self.boundaries = 0  # tool calls that have ended
         self.outputs = 0  # what the model has begun to say or do
+        self.boundaries: list[int] = []  # for each tool call that has ended, the outputs by then
         self.taken_ids: set[str] = set()  # of messages that the program says it has given to the model
         self.run_id = ""  # of the turn, where a program names it
         self.tokens = tokens_before
@@ -124,14 +124,14 @@ class Transcript:
             self._end_tool(key, str(status))
         elif status in ("completed", "failed"):  # a tool that asked for permission may have no beginning
             self.acted = self.turn_acted = True
-            self.boundaries += 1
+            self.boundaries.append(self.outputs)
             title = as_text(update.get("title"))[:200]
             self._records.write("tool", state="begun", id=key, title=title)
             self._records.write("tool", state="ended", id=key, status=status)
 
     def _end_tool(self, key: str, status: str) -> None:
         del self._open[key]
-        self.boundaries += 1
+        self.boundaries.append(self.outputs)
         self._records.write("tool", state="ended", id=key, status=status)
 
     def _end_all(self) -> None:

@@ -46,7 +46,6 @@ class Given:
     id: str = ""
     taken: int = 0
     boundaries: int = 0
-    outputs: int | None = None
 
 
 @dataclass(slots=True)
@@ -76,8 +75,12 @@ class Turns:
     async def work(self, prompt: str, letters: Sequence[Letter] = ()) -> Verdict:
         """Work on a prompt, which contains these messages, and on all mail that comes; return how it ended."""
         tried: set[Remedy] = set()
+        was_done = False
         while True:
             turn, verdict = await self._take_turn(prompt, letters)
+            was_done = was_done or verdict.outcome is Outcome.DONE
+            if was_done and verdict.outcome is Outcome.EMPTY:  # not every message needs an answer
+                verdict = Verdict(Outcome.DONE)
             if verdict.remedy is Remedy.RELOAD:
                 return verdict
             letters = self._inbox.list()
@@ -137,9 +140,9 @@ class Turns:
                 return turn.stopped
             return classify(Answer(closed=True, message="it ended in the middle of a turn"))
         answer = self._read_answer(turn)
-        self._memory.end_turn(self._transcript.tokens)
         if answer.closed:
             return classify(answer)
+        self._memory.end_turn(self._transcript.tokens)
         if turn.stopped is not None:
             return turn.stopped
         return classify(answer)
@@ -208,7 +211,7 @@ class Turns:
 
     def _give(self, letters: Sequence[Letter], message_id: str = "", *, is_prompt: bool = False) -> None:
         done = self._transcript
-        self._given.append(Given(letters, is_prompt, message_id, done.taken, done.boundaries))
+        self._given.append(Given(letters, is_prompt, message_id, done.taken, len(done.boundaries)))
         way = "prompt" if is_prompt else "turn"
         self._records.write("mail", messages=[letter.id for letter in letters], way=way)
 
@@ -229,9 +232,7 @@ class Turns:
             return done.taken > given.taken
         if given.id:
             return given.id in done.taken_ids
-        if given.outputs is None and done.boundaries > given.boundaries:
-            given.outputs = done.outputs
-        return given.outputs is not None and done.outputs > given.outputs
+        return len(done.boundaries) > given.boundaries and done.outputs > done.boundaries[given.boundaries]
 
     @staticmethod
     def _now_s() -> float:
