@@ -195,6 +195,51 @@ def test_urgent_mail_cancels_the_turn_and_what_the_turn_left_running_is_ended(de
     assert not left.exists()
 
 
+def test_a_turn_that_does_not_react_to_a_cancel_is_ended_with_its_process_and_its_session_loaded(
+    desk: WorkerDesk,
+) -> None:
+    with ended(desk.start("deaf", write_steps(call("t1"), {"wait_for": "/never"}), "--cancel", "0.3")) as running:
+        desk.wait_for("at work", lambda: any(record["type"] == "tool" for record in desk.read_records()))
+        urgent = desk.send(write_steps(*DONE_BY), kind="HANDOFF", sender="person")
+        report = running.wait()
+    assert (report.outcome, report.session) == (Outcome.DONE, "fake-1")
+    assert desk.is_acknowledged(urgent)
+    assert len({sent["pid"] for sent in desk.list_sent()}) == 2
+    assert len(desk.list_sent("session/load")) == 1
+    assert desk.list_prompts()[1].startswith("Your last turn was cut off.")
+
+
+def test_a_program_that_asks_for_mail_in_its_turn_is_given_it(desk: WorkerDesk) -> None:
+    go = desk.work / "go"
+    drain: Step = {"ask": ["craft/drainMidTurnQueue", {}]}
+    with ended(desk.start("", write_steps({"wait_for": str(go)}, drain, *DONE_BY, call("t2")))) as running:
+        desk.wait_for("at work", lambda: len(desk.list_prompts()) == 1)
+        name = desk.send("Use b.txt.", sender="person")
+        go.touch()
+        assert running.wait().outcome is Outcome.DONE
+    [told] = [each["told"]["result"] for each in desk.list_sent() if "told" in each]
+    assert told == {"messages": ["Use b.txt."], "hasQueuedPrompt": False}
+    assert desk.is_acknowledged(name)
+    assert len(desk.list_prompts()) == 1
+
+
+def test_a_cut_answer_is_continued_once_and_an_empty_one_asked_for_once_more(desk: WorkerDesk) -> None:
+    cut: Step = {"answer": {"result": {"stopReason": "max_tokens"}}}
+    with ended(desk.start("", write_steps(say("I will now"), cut))) as running:
+        report = running.wait()
+    assert desk.list_prompts()[1:] == ["Continue your task exactly where you stopped.\n"]
+    assert report.outcome is Outcome.EMPTY, "the second answer was empty"
+
+
+def test_mcp_servers_of_the_worker_are_given_to_the_session(desk: WorkerDesk) -> None:
+    servers = {"mcpServers": {"files": {"command": "npx", "args": ["-y", "server"]}}}
+    (desk.home / ".hive-mcp.json").write_text(json.dumps(servers))
+    with ended(desk.start("", write_steps(*DONE_BY))) as running:
+        running.wait()
+    [asked] = desk.list_sent("session/new")
+    assert asked["params"]["mcpServers"] == [{"name": "files", "command": "npx", "args": ["-y", "server"], "env": []}]
+
+
 @pytest.mark.parametrize(
     ("options", "steps", "outcome", "words"),
     [

@@ -281,9 +281,11 @@ def _find_acp_problems(name: str, runner: _Runner) -> Iterator[tuple[str, ...]]:
     place = f"[runners.{name}]"
     if not runner.acp and runner.via != "acp":
         return
-    for key in ("command", "resume", "output", "signs"):
-        if getattr(runner, key):
-            yield f"'{key}' in {place} is for programs that are driven by their command line; remove it, or 'acp'", key
+    way = "acp" if runner.acp else "via"
+    for key in ("command", "prompt", "resume", "output", "signs"):
+        if key in runner.model_fields_set:
+            said = f"'{key}' in {place} is for a program that is driven by its command line"
+            yield f"{said}; remove it, or '{way}'", key
     if "{" in runner.acp:
         yield f"'acp' in {place} contains '{{'; the prompt and the session go over the protocol", "acp"
     if runner.via == "acp" and not runner.acp and (runner.like or name) not in COMMANDS:

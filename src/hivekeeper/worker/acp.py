@@ -65,7 +65,7 @@ class Driver:
         self._program = find_program(options.command)
         self._memory = Memory(self._home / STATE_FILE, SystemClock())
         self._inbox = Inbox(environment.get("HIVE_MAILBOX", ""))
-        self._clocks = Clocks(options.start, options.open, options.silence, options.tool, options.turn)
+        self._clocks = Clocks(options.start, options.open, options.silence, options.tool, options.turn, options.cancel)
         self._urgent = frozenset(options.urgent.split(","))
 
     async def run(self, prompt: str) -> Outcome:
@@ -144,9 +144,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--urgent", default="", metavar="TYPES", help="types of messages that cancel a turn")
     parser.add_argument("--start", type=float, default=known.start_s, help="seconds to initialize")
     parser.add_argument("--open", type=float, default=known.open_s, help="seconds to open or load a session")
-    parser.add_argument("--silence", type=float, default=None, help="seconds in which a model may say nothing")
-    parser.add_argument("--tool", type=float, default=None, help="seconds in which a tool call may say nothing")
+    parser.add_argument(
+        "--silence", type=float, default=known.silence_s, help="seconds in which a model may say nothing"
+    )
+    parser.add_argument("--tool", type=float, default=known.tool_s, help="seconds in which a tool call may say nothing")
     parser.add_argument("--turn", type=float, default=None, help="seconds that a turn may take")
+    parser.add_argument("--cancel", type=float, default=known.cancel_s, help="seconds to react to a cancel")
     parser.add_argument("command", nargs="+", help="the program's own command")
     return parser.parse_args(arguments)
 

@@ -33,6 +33,7 @@ class Clocks:
     silence_s: float | None = 570.0
     tool_s: float | None = 3420.0
     turn_s: float | None = None
+    cancel_s: float = 10.0
 
 
 class FailedError(Exception):

@@ -25,7 +25,7 @@ from hivekeeper.worker.memory import Memory
 from hivekeeper.worker.opening import Clocks
 from hivekeeper.worker.records import Records
 
-TICK_S, CANCEL_WAIT_S, STEER_WAIT_S, LAST_FRAMES_S, SETTLE_S = 0.25, 10.0, 5.0, 1.0, 0.5
+TICK_S, STEER_WAIT_S, LAST_FRAMES_S, SETTLE_S = 0.25, 5.0, 1.0, 0.5
 CONTINUE = "Continue your task exactly where you stopped.\n"
 URGENT = "Your turn was stopped because a message arrived:"
 ARRIVED = "A message arrived:"
@@ -181,7 +181,7 @@ class Turns:
         turn.stopped = verdict
         self._link.is_cancelling = True
         await self._link.notify(CANCEL, {"sessionId": self._link.session})
-        turn.is_stuck = not (await asyncio.wait({turn.answer}, timeout=CANCEL_WAIT_S))[0]
+        turn.is_stuck = not (await asyncio.wait({turn.answer}, timeout=self._clocks.cancel_s))[0]
 
     async def _end_left_processes(self, turn: Turn) -> None:
         """End what a cancelled turn has left running: a shell command would go on changing files."""
