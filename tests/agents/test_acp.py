@@ -1,13 +1,19 @@
-"""Real programs over the Agent Client Protocol: what they make lands, and they act on mail while they work."""
+"""Real programs over the Agent Client Protocol: they take their mail while they work, and are resumed by loading."""
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hivekeeper.domain.report import Outcome
+from hivekeeper.runners import PRESETS
+from hivekeeper.runners.acp import COMMANDS, speak_acp
 from tests.agents.conftest import need
-from tests.agents.stage import Desk, Step
+from tests.agents.stage import CREATE, DO_IT, Desk, Step, fail_with
+from tests.agents.test_outcomes import Case, try_case
 
 MakeStage = Callable[..., Desk]
 pytestmark = pytest.mark.timeout(300)
@@ -17,29 +23,81 @@ def drive_over_acp(stage: Desk, program: str) -> None:
     stage.set(f'\n[runners.{program}]\nvia = "acp"\n')
 
 
-def read_records(stage: Desk, task: str) -> list[dict[str, Any]]:
-    """Read what the process that talks to the program has printed."""
-    [run] = [run for run in stage.list_runs(task) if run["kind"] == "agent"]
-    lines = (stage.hive / ".hive" / "runs" / run["run"] / "output").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+def list_outputs(stage: Desk) -> list[Path]:
+    return sorted((stage.hive / ".hive" / "runs").glob("*/a.1.agent*/output"))
+
+
+def read_records(stage: Desk, kind: str) -> list[dict[str, Any]]:
+    """Read what the processes that talk to the program have printed so far."""
+    texts = (output.read_text().rpartition("\n")[0] for output in list_outputs(stage))
+    records = [json.loads(line) for text in texts for line in text.splitlines()]
+    return [record for record in records if record["type"] == kind]
 
 
 @pytest.mark.parametrize("program", ["goose", "gemini"])
-def test_a_program_over_acp_works_and_acts_on_mail_in_the_same_session_and_process(
+def test_mail_in_mid_run_is_acted_on_by_the_same_process_in_the_same_session(
     set_stage: MakeStage, program: str
 ) -> None:
+    """Goose takes it into its running turn, gemini as its next prompt."""
     need(program)
-    slow: Step = {"when": {"prompt": "create a"}, "steps": [
-        {"shell": "until test -e ../tmp/go; do sleep 0.1; done"}, {"say": "Created nothing so far."}]}  # fmt: skip
-    told: Step = {"when": {"prompt": "use the name b.txt"}, "steps": [
-        {"write": {"path": "b.txt", "content": "told\n"}}, {"say": "Made b.txt, as you said."}]}  # fmt: skip
+    until: Step = {"shell": "until test -e ../tmp/go; do sleep 0.1; done"}
+    slow: Step = {"when": {"prompt": "create a"}, "steps": [until, {"say": "Nothing was made so far."}]}
+    write: Step = {"write": {"path": "b.txt", "content": "told\n"}}
+    told: Step = {"when": {"prompt": "use the name b.txt"}, "steps": [write, {"say": "Made b.txt, as you said."}]}
     stage = set_stage(told, slow)
     drive_over_acp(stage, program)
     stage.write_plan({"id": "a", "runner": program, "prompt": "Please create a.txt."}, verify="test -e b.txt")
     with stage.running() as keeper:
-        stage.wait("at work", lambda: stage.count_requests() > 0, 60.0)
+        stage.wait("at work", lambda: bool(list_outputs(stage) and read_records(stage, "tool")), 60.0)
         stage.say("mail", "send", "c/a", "--payload", json.dumps({"text": "Please use the name b.txt instead"}))
         stage.wait("delivered", lambda: "mail.delivered" in stage.count_kinds(), 30.0)
+        if program == "goose":
+            stage.wait("given", lambda: bool(read_records(stage, "mail")), 30.0)
         (next((stage.hive / ".hive" / "sandboxes").glob("*/a.1/tmp")) / "go").touch()
         assert keeper.wait(120) == 0
     assert "b.txt" in stage.list_landed()
+    assert len(list_outputs(stage)) == 1, "one process, and it was not interrupted"
+    [session] = read_records(stage, "session")
+    assert session["program"].startswith(program)
+    assert [record["way"] for record in read_records(stage, "mail")] == ["turn" if program == "goose" else "prompt"]
+    assert stage.count_kinds()["mail.handled"] == 1
+    costs = stage.ask("costs")
+    assert costs["sessions"] == 1
+    assert costs["tokens_in"] > 1000
+
+
+def test_a_session_that_was_cut_off_is_loaded_and_goes_on(set_stage: MakeStage) -> None:
+    need("goose")
+    write, _, say = DO_IT
+    commit: Step = {"shell": "git add -A && git commit -qm it"}
+    first: Step = {"when": CREATE["when"], "times": 1, "steps": [write]}
+    stage = set_stage(first, {"when": {"prompt": "create"}, "times": 99, "steps": [{"fault": "401"}]})
+    drive_over_acp(stage, "goose")
+    stage.write_plan({"id": "a", "runner": "goose", "prompt": "Please create a.txt."}, verify="test -e a.txt")
+    with stage.running() as keeper:
+        stage.wait("parked", lambda: "attempt.parked" in stage.count_kinds(), 60.0)
+        assert "goose is not signed in" in stage.ask("status")["needs_me"][0]["what"]
+        stage.play({"when": {"prompt": "Continue your task"}, "steps": [commit, say]})
+        stage.say("runner", "resume", "goose")
+        assert keeper.wait(120) == 0
+    assert "a.txt" in stage.list_landed()
+    first_session, second = read_records(stage, "session")
+    assert (second["id"], second["loaded"]) == (first_session["id"], True)
+    asked = [json.dumps(entry) for entry in stage.model.log() if "Continue your task" in json.dumps(entry)]
+    assert any("Please create a.txt." in entry for entry in asked), "it remembers what it was asked"
+
+
+FAULTS = {"401": Outcome.AUTH, "429": Outcome.RATE_LIMITED, "500": Outcome.SERVER_ERROR, "quota": Outcome.QUOTA}
+
+
+def test_a_fault_of_the_service_is_told_right_though_the_turn_ends_well() -> None:
+    need("goose")
+    runner = speak_acp(PRESETS["goose"], COMMANDS["goose"])
+    with ThreadPoolExecutor(len(FAULTS)) as several:
+        tried = {
+            fault: several.submit(try_case, runner, Case(fail_with(fault), outcome, 60.0))
+            for fault, outcome in FAULTS.items()
+        }
+    reports = {fault: future.result()[0] for fault, future in tried.items()}
+    assert {fault: report.outcome for fault, report in reports.items()} == FAULTS, reports
+    assert not any(future.result()[2] for future in tried.values()), "and nothing was committed"

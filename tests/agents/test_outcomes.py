@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -146,6 +147,7 @@ def run_program(
     work.mkdir()
     subprocess.run(("sh", "-c", git), cwd=work, env=environment, check=True)
     told = {"HIVE_PROMPT": str(prompt), "HIVE_HOME": environment["HOME"], "TMPDIR": str(directory)}
+    told |= {"HIVE_PYTHON": sys.executable}
     session = "7d9f2c6e-58a5-4a35-9b63-0c5b1f6f2a11"
     reader = make_reader(runner)
     with output.open("wb") as said:

@@ -184,7 +184,7 @@ def test_words_that_a_turn_did_not_use_are_the_next_prompt(desk: WorkerDesk) -> 
 def test_urgent_mail_cancels_the_turn_and_what_the_turn_left_running_is_ended(desk: WorkerDesk) -> None:
     left = desk.work / "left"
     steps: list[Step] = [call("t1"), {"start": f"sleep 2; touch {left}"}, {"wait_for": "/never"}]
-    with ended(desk.start("", write_steps(*steps))) as running:
+    with ended(desk.start("", write_steps(*steps), name="goose")) as running:
         desk.wait_for("at work", lambda: any(record["type"] == "tool" for record in desk.read_records()))
         patient, urgent = desk.send("Later."), desk.send(write_steps(*DONE_BY), kind="HANDOFF", sender="person")
         assert running.wait().outcome is Outcome.DONE

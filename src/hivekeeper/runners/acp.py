@@ -37,8 +37,8 @@ class Program:
     """What is particular about a program that speaks the protocol.
 
     `sign` is a pattern of its command, `modes` the ids of a mode with full permission. `loads_same_minute` is false if
-    a session cannot be loaded in the minute in which it was made; `loads_after_kill` if the program, killed in
-    mid-turn, runs the interrupted command again.
+    a session cannot be loaded in the minute in which it was made, `loads_after_kill` if the program, killed in
+    mid-turn, runs the interrupted command again; `leaves_commands` if a cancelled turn leaves its command running.
     """
 
     sign: str
@@ -50,6 +50,7 @@ class Program:
     takes_servers: bool = True
     loads_same_minute: bool = True
     loads_after_kill: bool = True
+    leaves_commands: bool = False
 
 
 # The bare names are the presets that can be driven this way.
@@ -61,7 +62,11 @@ PROGRAMS: Mapping[str, Program] = {
         environment={"CLAUDE_CODE_MAX_RETRIES": "1"},
     ),
     "codex": Program(
-        r"codex-acp", "codex-acp", modes=("agent-full-access", "full-access"), environment={"NO_BROWSER": "1"}
+        r"codex-acp",
+        "codex-acp",
+        modes=("agent-full-access", "full-access"),
+        environment={"NO_BROWSER": "1"},
+        leaves_commands=True,
     ),
     "gemini": Program(
         r"gemini\b",
@@ -69,7 +74,7 @@ PROGRAMS: Mapping[str, Program] = {
         home={".hive-gemini.json": '{"general": {"sessionRetention": {"enabled": false}, "maxAttempts": 2}}'},
         loads_same_minute=False,
     ),
-    "goose": Program(r"goose\b", "goose acp", modes=("auto",), usage=UsageBy.REQUEST),
+    "goose": Program(r"goose\b", "goose acp", modes=("auto",), usage=UsageBy.REQUEST, leaves_commands=True),
     "pi": Program(r"pi-acp", "pi-acp", takes_servers=False),
     "opencode": Program(r"opencode\b", "opencode acp", usage=UsageBy.REQUEST),
     "qwen": Program(r"qwen\b", "qwen --acp --approval-mode yolo", modes=("yolo",), usage=UsageBy.CHUNKS),

@@ -64,9 +64,8 @@ class Driver:
         self._environment = {name: value for name, value in environment.items() if name not in OWN_VARIABLES}
         self._program = find_program(options.command)
         self._memory = Memory(self._home / STATE_FILE, SystemClock())
-        self._inbox = Inbox(environment.get("HIVE_MAILBOX", ""))
+        self._inbox = Inbox(environment.get("HIVE_MAILBOX", ""), options.urgent.split(","))
         self._clocks = Clocks(options.start, options.open, options.silence, options.tool, options.turn, options.cancel)
-        self._urgent = frozenset(options.urgent.split(","))
 
     async def run(self, prompt: str) -> Outcome:
         """Work on a prompt, and record how that ended."""
@@ -112,7 +111,7 @@ class Driver:
     async def _talk(self, agent: AgentProcess, prompt: str, letters: Sequence[Letter], session: str) -> Verdict:
         transcript = Transcript(self._records, self._program.usage, tokens_before=self._memory.tokens if session else 0)
         link = Link(agent, transcript, self._records)
-        turns = Turns(link, self._records, self._inbox, self._memory, self._clocks, self._urgent)
+        turns = Turns(link, self._records, self._inbox, self._memory, self._program, self._clocks)
         link.drain = turns.drain
         opening = Opening(link, self._records, self._memory, self._program, self._clocks)
         was_cut_off, task = self._memory.is_in_turn, self._memory.task

@@ -31,6 +31,7 @@ class Transcript:
         self.run_id = ""  # of the turn, where a program names it
         self.tokens = tokens_before
         self._open: dict[str, str] = {}
+        self._ended: set[str] = set()
         self._tokens_in = self._tokens_out = self._cost = 0
         self._cost_before, self._tokens_before = cost_before, tokens_before
         self._context = 0
@@ -44,6 +45,7 @@ class Transcript:
         """Forget what was said before."""
         self.text, self.turn_acted = "", False
         self._end_all()
+        self._ended.clear()
 
     def take_update(self, update: dict[str, Any], now_s: float) -> None:
         """Take note of an update."""
@@ -51,7 +53,7 @@ class Transcript:
         kind = update.get("sessionUpdate")
         if kind == "usage_update":
             self._take_context(update)
-        if kind == "session_info_update":
+        if kind == "session_info_update" and "activeRunId" in (at(update, "_meta", "goose") or ()):
             self.run_id = as_text(at(update, "_meta", "goose", "activeRunId"))
         if self.is_replaying:
             return
@@ -113,6 +115,8 @@ class Transcript:
     def _take_tool(self, update: dict[str, Any]) -> None:
         key, status = as_text(update.get("toolCallId")), update.get("status")
         self.taken += 1
+        if key in self._ended:
+            return
         is_new = key not in self._open and (update.get("sessionUpdate") == "tool_call" or status in _OPEN)
         if is_new:
             self.acted = self.turn_acted = True
@@ -124,13 +128,12 @@ class Transcript:
             self._end_tool(key, str(status))
         elif status in ("completed", "failed"):  # a tool that asked for permission may have no beginning
             self.acted = self.turn_acted = True
-            self.boundaries.append(self.outputs)
-            title = as_text(update.get("title"))[:200]
-            self._records.write("tool", state="begun", id=key, title=title)
-            self._records.write("tool", state="ended", id=key, status=status)
+            self._records.write("tool", state="begun", id=key, title=as_text(update.get("title"))[:200])
+            self._end_tool(key, str(status))
 
     def _end_tool(self, key: str, status: str) -> None:
-        del self._open[key]
+        self._open.pop(key, None)
+        self._ended.add(key)
         self.boundaries.append(self.outputs)
         self._records.write("tool", state="ended", id=key, status=status)
 

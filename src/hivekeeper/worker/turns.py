@@ -17,6 +17,7 @@ from typing import Any
 from acp import RequestError
 
 from hivekeeper.domain.report import Outcome
+from hivekeeper.runners.acp import Program
 from hivekeeper.runners.acp_classes import Answer, Remedy, Verdict, classify
 from hivekeeper.worker.agent import kill_all
 from hivekeeper.worker.inbox import Inbox, Letter
@@ -65,10 +66,10 @@ class Turns:
     """The turns of an open session."""
 
     def __init__(
-        self, link: Link, records: Records, inbox: Inbox, memory: Memory, clocks: Clocks, urgent: frozenset[str]
+        self, link: Link, records: Records, inbox: Inbox, memory: Memory, program: Program, clocks: Clocks
     ) -> None:
         self._link, self._records, self._inbox, self._memory = link, records, inbox, memory
-        self._clocks, self._urgent = clocks, urgent
+        self._program, self._clocks = program, clocks
         self._transcript = link.transcript
         self._given: list[Given] = []
 
@@ -128,7 +129,7 @@ class Turns:
         self._records.flush()
         verdict = self._judge(turn)
         self._acknowledge(is_read=verdict.outcome in _GOOD)
-        if turn.stopped is not None:
+        if turn.stopped is not None and self._program.leaves_commands:
             await self._end_left_processes(turn)
         return turn, verdict
 
@@ -193,7 +194,7 @@ class Turns:
     async def _look_at_mail(self, turn: Turn) -> None:
         """Give new mail to a turn that can take it; cancel the turn for urgent mail."""
         new = [letter for letter in self._inbox.list() if not self._is_given(letter)]
-        if any(letter.type in self._urgent for letter in new):
+        if any(letter.is_urgent for letter in new):
             turn.is_for_mail = True
             # A turn that cannot be cancelled is ended with its process; the session is loaded again.
             await self._stop(turn, Verdict(Outcome.NO_ANSWER, "it did not react to a cancel", Remedy.RELOAD))
