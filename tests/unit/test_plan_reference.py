@@ -69,4 +69,4 @@ def test_the_examples_of_the_reference_load(tmp_path: Path, kind: str, title: st
     if kind == "yaml":
         assert len(load_plan(tmp_path / name, runners=("claude",)).tasks) == 3
     else:
-        assert load_settings(tmp_path).runner_names == (*PRESETS, "mine", "scripted")
+        assert load_settings(tmp_path).runner_names == (*PRESETS, "other", "mine", "scripted")

@@ -65,7 +65,7 @@ def take_turn(request: int, session: str, text: str) -> None:
                 subprocess.Popen(("sh", "-c", command))
             case {"wait_for": path}:
                 while not Path(path).exists() and (HABIT == "deaf" or not cancelled.is_set()):
-                    time.sleep(0.02)
+                    time.sleep(0.02)  # real time: the test makes the file
             case {"answer": answer}:
                 result = answer
             case {"die": code}:

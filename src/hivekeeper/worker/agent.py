@@ -56,7 +56,7 @@ class Frames:
     async def receive(self) -> dict[str, Any] | None:
         """Receive the next message; None if there will be none."""
         while (line := await self._next_line()) is not None:
-            if (message := _read_message(line)) is not None:
+            if (message := read_message(line)) is not None:
                 self._keep(line + b"\n")
                 return message
             if line.strip():
@@ -110,7 +110,7 @@ class Frames:
                 self._file.flush()
 
 
-def _read_message(line: bytes) -> dict[str, Any] | None:
+def read_message(line: bytes) -> dict[str, Any] | None:
     """Read a JSON-RPC message; None for anything else. What the connection could not cope with is straightened."""
     try:
         message = json.loads(line)

@@ -94,7 +94,7 @@ class Inbox:
 def _write_words(payload: object) -> str:
     """Write a payload: its text if it is nothing else."""
     match payload:
-        case {"text": text} if len(payload) == 1:
+        case {"text": text, **more} if not more:
             return str(text)
         case _:
             return json.dumps(payload, ensure_ascii=False, indent=2)

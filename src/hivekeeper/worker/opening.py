@@ -141,11 +141,12 @@ class Opening:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _set_mode(self, answer: dict[str, Any]) -> None:
-        modes = [as_text(mode.get("id")) for mode in as_list(at(answer, "modes", "availableModes")) if mode]
+        offers = as_list(at(answer, "modes", "availableModes"))
+        modes = [as_text(mode.get("id")) for mode in offers if isinstance(mode, dict)]
         wanted = next((mode for mode in self._program.modes if mode in modes), "")
         if self._program.modes and modes and not wanted:
-            offered = ", ".join(modes)
-            raise FailedError(Outcome.SETUP, f"it has no mode {self._program.modes[0]}; it offers {offered}")
+            said = f"it has no mode {self._program.modes[0]}; it offers {', '.join(modes)}"
+            raise FailedError(Outcome.SETUP, said)
         if wanted and at(answer, "modes", "currentModeId") != wanted:
             await self._ask("session_set_mode", {"sessionId": self._link.session, "modeId": wanted})
 

@@ -53,8 +53,10 @@ class Transcript:
         kind = update.get("sessionUpdate")
         if kind == "usage_update":
             self._take_context(update)
-        if kind == "session_info_update" and "activeRunId" in (at(update, "_meta", "goose") or ()):
-            self.run_id = as_text(at(update, "_meta", "goose", "activeRunId"))
+        if kind == "session_info_update":
+            match at(update, "_meta", "goose"):
+                case {"activeRunId": run_id}:
+                    self.run_id = as_text(run_id)
         if self.is_replaying:
             return
         match kind:
