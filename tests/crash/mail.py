@@ -17,6 +17,7 @@ from hivekeeper.domain.mail import Limits
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.protocol import PROTOCOL, Draft, read_draft
+from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.states import MailState, RunState, TaskState
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.loops import router
@@ -76,7 +77,10 @@ def written(stage: Play) -> None:
 def accept(keeper: Keeper, name: str) -> None:
     """Be the router, up to the moment when it has recorded a file."""
     with keeper.hive.ledger.read() as connection:
-        task, attempt = queries.find_task(connection, "work/kind"), queries.find_attempt(connection, "work/kind", 1)
+        task, attempt = (
+            queries.find_task(connection, "work/kind"),
+            queries.find(connection, AttemptRow, task="work/kind", number=1),
+        )
     assert task is not None
     assert attempt is not None
     with Mailbox(keeper.hive.places.mailbox("work/kind", 1)) as box:
@@ -124,7 +128,7 @@ def carry_to_the_end(stage: Play) -> None:
 
 def end(keeper: Keeper, key: str) -> None:
     with keeper.hive.ledger.read() as connection:
-        task, attempt = queries.find_task(connection, key), queries.find_attempt(connection, key, 1)
+        task, attempt = queries.find_task(connection, key), queries.find(connection, AttemptRow, task=key, number=1)
         runs = queries.list_runs_of_attempt(connection, key, 1)
     assert task is not None
     assert attempt is not None

@@ -15,6 +15,7 @@ from hivekeeper.commands.mail import deliver_mail
 from hivekeeper.domain import attempt, gate, steps, train
 from hivekeeper.domain import events as e
 from hivekeeper.domain import schema as projection
+from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.owners import Owner, OwnerKind
 from hivekeeper.domain.rows import RunRow, TaskRow
 from hivekeeper.domain.run import Alive, Claim, Gone, Look, Order, Unclaimed, digest_order
@@ -293,12 +294,12 @@ def move_before_record() -> None:
     """Move a worker's file out of its outbox, and record only then what it came to."""
     record = router.Router._record  # noqa: SLF001 - planted where it would be written
 
-    def move_and_record(self: router.Router, found: Sequence[router.Found]) -> None:
+    def move_and_record(self: router.Router, found: Sequence[router.Found], to_people: Sequence[MailRow]) -> None:
         for each in found:
             each.reasons = [""] * len(each.files)
             each.clear()
             each.reasons = []
-        record(self, found)
+        record(self, found, to_people)
 
     router.Router._record = move_and_record  # type: ignore[method-assign]  # noqa: SLF001 - see above
 

@@ -10,7 +10,8 @@ from hivekeeper.domain.mail import Unreadable
 from hivekeeper.domain.protocol import PROTOCOL, Draft, read_draft
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.git.own_clone import has_changes
-from hivekeeper.mailbox.boxes import Mailbox
+from hivekeeper.mailbox.boxes import Delivery, Mailbox
+from hivekeeper.mailbox.boxes import deliver as deliver_all
 from hivekeeper.mailbox.worker import Refused, Sent, Waiting, WorkerMailbox, find_mailbox
 from hivekeeper.worker.reporting import Reporter
 from tests.git import git
@@ -36,8 +37,10 @@ def deliver(
     """Put a message into the inbox as the hive does; give its id."""
     id_ = f"work/A/mail-{number}"
     message = {"id": id_, "type": type_, "sender": sender, "receiver": "a", "timestamp": SENT_AT, "hops": 0}
+    whole = {**message, "in_reply_to": None, "payload": {"text": text}}
     with Mailbox(sandbox / "mail") as hive:
-        hive.deliver(f"{number:09d}-{type_}.json", {**message, "in_reply_to": None, "payload": {"text": text}})
+        deliver_all([delivery := Delivery(hive, f"{number:09d}-{type_}.json", whole)])
+    assert delivery.problem is None
     return id_
 
 
@@ -45,7 +48,7 @@ def take(sandbox: Path, reason: str = "") -> list[Draft | str | Unreadable | Non
     """Take what lies in the outbox as the hive does, and accept or refuse all of it."""
     taken: list[Draft | str | Unreadable | None] = []
     with Mailbox(sandbox / "mail") as hive:
-        for listed in hive.list_outbox():
+        for listed in hive.list_outbox() or ():
             read = hive.read(listed)
             assert read is not None
             taken.append(read.problem or read_draft(read.said, PROTOCOL))
