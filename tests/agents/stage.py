@@ -211,6 +211,11 @@ class Kept:
     def __init__(self, stage: Desk, keeper: subprocess.Popen[str]) -> None:
         self._stage, self._keeper = stage, keeper
 
+    def kill(self) -> None:
+        """Kill the keeper; workers go on."""
+        self._keeper.kill()
+        self._keeper.wait()
+
     def poll(self) -> int | None:
         """Tell how the convoy ended and was published: 0 is well; None while it goes on."""
         assert self._keeper.poll() is None, "the keeper is gone"

@@ -17,6 +17,10 @@ from tests.agents.test_outcomes import Case, try_case
 
 MakeStage = Callable[..., Desk]
 pytestmark = pytest.mark.timeout(300)
+UNTIL_LET_GO: Step = {"shell": "until test -e ../tmp/go; do sleep 0.1; done"}
+SLOW: Step = {"when": {"prompt": "create a"}, "steps": [UNTIL_LET_GO, {"say": "Nothing was made so far."}]}
+WRITE: Step = {"write": {"path": "b.txt", "content": "told\n"}}
+TOLD: Step = {"when": {"prompt": "use the name b.txt"}, "steps": [WRITE, {"say": "Made b.txt, as you said."}]}
 
 
 def drive_over_acp(stage: Desk, program: str) -> None:
@@ -34,26 +38,31 @@ def read_records(stage: Desk, kind: str) -> list[dict[str, Any]]:
     return [record for record in records if record["type"] == kind]
 
 
+def send(stage: Desk, text: str) -> None:
+    stage.say("mail", "send", "c/a", "--payload", json.dumps({"text": text}))
+
+
+def let_go(stage: Desk) -> None:
+    """Let the agent's first command end."""
+    (next((stage.hive / ".hive" / "sandboxes").glob("*/a.1/tmp")) / "go").touch()
+
+
 @pytest.mark.parametrize("program", ["goose", "gemini"])
 def test_mail_in_mid_run_is_acted_on_by_the_same_process_in_the_same_session(
     set_stage: MakeStage, program: str
 ) -> None:
     """Goose takes it into its running turn, gemini as its next prompt."""
     need(program)
-    until: Step = {"shell": "until test -e ../tmp/go; do sleep 0.1; done"}
-    slow: Step = {"when": {"prompt": "create a"}, "steps": [until, {"say": "Nothing was made so far."}]}
-    write: Step = {"write": {"path": "b.txt", "content": "told\n"}}
-    told: Step = {"when": {"prompt": "use the name b.txt"}, "steps": [write, {"say": "Made b.txt, as you said."}]}
-    stage = set_stage(told, slow)
+    stage = set_stage(TOLD, SLOW)
     drive_over_acp(stage, program)
     stage.write_plan({"id": "a", "runner": program, "prompt": "Please create a.txt."}, verify="test -e b.txt")
     with stage.running() as keeper:
         stage.wait("at work", lambda: bool(list_outputs(stage) and read_records(stage, "tool")), 60.0)
-        stage.say("mail", "send", "c/a", "--payload", json.dumps({"text": "Please use the name b.txt instead"}))
+        send(stage, "Please use the name b.txt instead")
         stage.wait("delivered", lambda: "mail.delivered" in stage.count_kinds(), 30.0)
         if program == "goose":
             stage.wait("given", lambda: bool(read_records(stage, "mail")), 30.0)
-        (next((stage.hive / ".hive" / "sandboxes").glob("*/a.1/tmp")) / "go").touch()
+        let_go(stage)
         assert keeper.wait(120) == 0
     assert "b.txt" in stage.list_landed()
     assert len(list_outputs(stage)) == 1, "one process, and it was not interrupted"
@@ -64,6 +73,24 @@ def test_mail_in_mid_run_is_acted_on_by_the_same_process_in_the_same_session(
     costs = stage.ask("costs")
     assert costs["sessions"] == 1
     assert costs["tokens_in"] > 1000
+
+
+def test_a_session_outlives_the_keeper_and_takes_mail_from_the_next_one(set_stage: MakeStage) -> None:
+    need("goose")
+    stage = set_stage(TOLD, SLOW)
+    drive_over_acp(stage, "goose")
+    stage.write_plan({"id": "a", "runner": "goose", "prompt": "Please create a.txt."}, verify="test -e b.txt")
+    with stage.running() as keeper:
+        stage.wait("at work", lambda: bool(list_outputs(stage) and read_records(stage, "tool")), 60.0)
+        keeper.kill()
+    with stage.running() as keeper:
+        send(stage, "Please use the name b.txt instead")
+        stage.wait("given", lambda: bool(read_records(stage, "mail")), 30.0)
+        let_go(stage)
+        assert keeper.wait(120) == 0
+    assert "b.txt" in stage.list_landed()
+    assert len(list_outputs(stage)) == 1
+    assert len(read_records(stage, "session")) == 1
 
 
 def test_a_session_that_was_cut_off_is_loaded_and_goes_on(set_stage: MakeStage) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hivekeeper.domain.report import Outcome
+from hivekeeper.domain.report import Outcome, Usage
 from hivekeeper.domain.runner import Runner
 from hivekeeper.runners.acp import speak_acp
 from tests.worker.conftest import Step, WorkerDesk, call, end_call, ended, read_report, say, write_steps
@@ -276,6 +276,24 @@ def test_a_known_session_is_loaded_and_its_old_words_are_not_its_answer(desk: Wo
     assert (report.outcome, report.words, report.session) == (Outcome.DONE, "Made it.", "fake-1")
     assert [sent["params"]["sessionId"] for sent in desk.list_sent("session/load")] == ["fake-1"]
     assert desk.list_prompts()[1].startswith("Your last turn was cut off. Look at the state of your work tree first")
+
+
+@pytest.mark.parametrize(
+    ("name", "spent"), [("copilot", (40, 4, 20)), ("opencode", (150, 14, 20)), ("fake", (150, 14, 20))]
+)
+def test_what_a_loaded_session_used_before_is_not_counted_again(
+    desk: WorkerDesk, name: str, spent: tuple[int, int, int]
+) -> None:
+    """Copilot counts tokens from the beginning of a session; cost is told so by all."""
+    used = Usage()
+    for tokens, dollars, session in ((110, 0.00003, ""), (150, 0.00005, "fake-1")):
+        cost = {"sessionUpdate": "usage_update", "used": 0, "size": 9, "cost": {"amount": dollars, "currency": "USD"}}
+        answer = {"stopReason": "end_turn", "usage": {"inputTokens": tokens, "outputTokens": tokens // 10 - 1}}
+        prompt = write_steps(*DONE_BY, {"update": cost}, {"answer": {"result": answer}})
+        with ended(desk.start("", prompt, session=session, name=name)) as running:
+            used = running.wait().usage
+        desk.output.write_text("")
+    assert (used.tokens_in, used.tokens_out, used.microusd) == spent
 
 
 def test_a_session_that_is_lost_is_begun_anew_with_its_task(desk: WorkerDesk) -> None:

@@ -61,7 +61,9 @@ def test_what_the_connection_gets_is_a_message_it_can_cope_with(said: object) ->
         assert isinstance(message.get("id"), int | str | None)
         assert isinstance(message.get("method", ""), str)
         error = message.get("error")
-        assert error is None or (isinstance(error, dict) and isinstance(error.get("code", 0), int))
+        assert (
+            "method" in message or error is None or (isinstance(error, dict) and isinstance(error.get("code", 0), int))
+        )
 
 
 @given(st.binary(max_size=60))

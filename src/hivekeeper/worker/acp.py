@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hivekeeper.clock import SystemClock
-from hivekeeper.domain.report import Outcome
+from hivekeeper.domain.report import Outcome, Usage
 from hivekeeper.runners.acp import FRAMES_FILE, SERVERS_FILE, STATE_FILE, find_program
 from hivekeeper.runners.acp_classes import Remedy, Verdict
 from hivekeeper.worker.agent import EOF_WAIT_S, AgentProcess, start_agent
@@ -109,7 +109,8 @@ class Driver:
         return verdict
 
     async def _talk(self, agent: AgentProcess, prompt: str, letters: Sequence[Letter], session: str) -> Verdict:
-        transcript = Transcript(self._records, self._program.usage, tokens_before=self._memory.tokens if session else 0)
+        before = self._memory.used if session else Usage()
+        transcript = Transcript(self._records, self._program.usage, before)
         link = Link(agent, transcript, self._records)
         turns = Turns(link, self._records, self._inbox, self._memory, self._program, self._clocks)
         link.drain = turns.drain

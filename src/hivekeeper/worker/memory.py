@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hivekeeper.clock import Clock
+from hivekeeper.domain.report import Usage
 from hivekeeper.runners.reading import as_number, as_text
 
 
@@ -38,9 +39,10 @@ class Memory:
         return bool(self._held.get("in_turn"))
 
     @property
-    def tokens(self) -> int:
+    def used(self) -> Usage:
         """What the session has used, where a program counts from its beginning."""
-        return as_number(self._held.get("tokens"))
+        tokens_in, tokens_out, cost = (as_number(self._held.get(key)) for key in ("tokens_in", "tokens_out", "cost"))
+        return Usage(tokens_in, tokens_out, cost)
 
     def is_same_minute(self) -> bool:
         """Whether it is still the minute in which the session was made."""
@@ -58,9 +60,10 @@ class Memory:
         self._held["in_turn"] = True
         self._write()
 
-    def end_turn(self, tokens: int) -> None:
-        """Note that a turn has ended."""
-        self._held |= {"in_turn": False, "tokens": tokens}
+    def end_turn(self, used: Usage) -> None:
+        """Note that a turn has ended, and what the session has used by then."""
+        self._held["in_turn"] = False
+        self._held |= {"tokens_in": used.tokens_in, "tokens_out": used.tokens_out, "cost": used.microusd}
         self._write()
 
     def _find_minute(self) -> str:

@@ -1,24 +1,32 @@
 """What an agent does in a session, as its updates tell: text, tool calls, usage. Each becomes a record.
 
 Programs count tokens in four places, and mean three different things by them; `UsageBy` says which. Cost is told for
-the session so far, if at all.
+the session so far, if at all. What is recorded is what was used since this process began to work on the session.
 """
 
+from dataclasses import replace
 from typing import Any
 
+from hivekeeper.domain.report import Usage
 from hivekeeper.runners.acp import UsageBy
 from hivekeeper.runners.reading import as_list, as_micro, as_number, as_text, at
 from hivekeeper.worker.records import Records
 
 _OPEN = ("pending", "in_progress")
 _MAX_TEXT = 64 << 10
+_NOTHING = Usage()
 
 
 class Transcript:
-    """What a session has come to; `text` is what the agent has said after its last tool call in this turn."""
+    """What a session has come to; `text` is what the agent has said after its last tool call in this turn.
 
-    def __init__(self, records: Records, usage_by: UsageBy, cost_before: int = 0, tokens_before: int = 0) -> None:
+    `total` is what the session has used since it was made, where the program tells that; `before` what of it another
+    process has recorded.
+    """
+
+    def __init__(self, records: Records, usage_by: UsageBy, before: Usage = _NOTHING) -> None:
         self._records, self._usage_by = records, usage_by
+        self._before = self.total = before
         self.text = ""
         self.acted = False
         self.turn_acted = False
@@ -29,11 +37,9 @@ class Transcript:
         self.boundaries: list[int] = []  # for each tool call that has ended, the outputs by then
         self.taken_ids: set[str] = set()  # of messages that the program says it has given to the model
         self.run_id = ""  # of the turn, where a program names it
-        self.tokens = tokens_before
         self._open: dict[str, str] = {}
         self._ended: set[str] = set()
-        self._tokens_in = self._tokens_out = self._cost = 0
-        self._cost_before, self._tokens_before = cost_before, tokens_before
+        self._tokens_in = self._tokens_out = 0
         self._context = 0
 
     @property
@@ -86,8 +92,9 @@ class Transcript:
             case UsageBy.TURN:
                 self._add(tokens_in + cached, tokens_out)
             case UsageBy.SESSION:
-                self.tokens = tokens_in + tokens_out
-                self._set(max(0, tokens_in - self._tokens_before), tokens_out)
+                self.total = replace(self.total, tokens_in=tokens_in, tokens_out=tokens_out)
+                since = self.total - self._before
+                self._set(since.tokens_in, since.tokens_out)
             case UsageBy.REQUEST:  # the context after each request was added up; part of the last one was output
                 moved = min(tokens_out, self._tokens_in)
                 self._add(-moved, moved) if self._tokens_in else self._add(tokens_in, tokens_out)
@@ -101,8 +108,11 @@ class Transcript:
         self._context = used
         cost = update.get("cost")
         if isinstance(cost, dict) and cost.get("currency", "USD") == "USD":
-            self._cost = as_micro(cost.get("amount"))
-            self._tell_usage()
+            self.total = replace(self.total, microusd=as_micro(cost.get("amount")))
+            if self.is_replaying:
+                self._before = replace(self._before, microusd=self.total.microusd)
+            else:
+                self._tell_usage()
 
     def _take_text(self, update: dict[str, Any], now_s: float) -> None:
         used = at(update, "_meta", "usage")
@@ -151,7 +161,7 @@ class Transcript:
         self._tell_usage()
 
     def _tell_usage(self) -> None:
-        cost = max(0, self._cost - self._cost_before)
+        cost = (self.total - self._before).microusd
         self._records.write("usage", tokens_in=self._tokens_in, tokens_out=self._tokens_out, microusd=cost)
 
 

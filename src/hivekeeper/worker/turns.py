@@ -143,7 +143,7 @@ class Turns:
         answer = self._read_answer(turn)
         if answer.closed:
             return classify(answer)
-        self._memory.end_turn(self._transcript.tokens)
+        self._memory.end_turn(self._transcript.total)
         if turn.stopped is not None:
             return turn.stopped
         return classify(answer)
