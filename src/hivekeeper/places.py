@@ -69,6 +69,11 @@ class Places:
         """What the self-test of the sandbox found."""
         return self.hive / "isolation.json"
 
+    @property
+    def archive(self) -> Path:
+        """The hive's own repository: the ledger as files."""
+        return self.hive / "archive"
+
     def mirror(self, repo: str) -> Path:
         """Place the hive's own copy of a repository, with all that workers made: no worker can read it."""
         return self.hive / "repos" / f"{repo}.git"

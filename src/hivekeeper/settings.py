@@ -131,6 +131,11 @@ class Settings:
         default=True,
         sentence="workers have a mailbox: they can write to each other, to the hive and to you",
     )
+    repository: bool = setting(
+        "patterns",
+        default=False,
+        sentence="the log, the mail and the dispatch ledgers are also files in a git repository, .hive/archive",
+    )
 
     runners: dict[str, Runner] = field(default_factory=lambda: dict(PRESETS))
     prices: dict[str, Price] = field(default_factory=lambda: dict(PRICES))

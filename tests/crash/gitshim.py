@@ -67,6 +67,11 @@ class GitShim:
         logs = sorted((path.stem, path) for path in self._place.glob("*.log"))
         return [(name, _first_process(path.read_text())) for name, path in logs]
 
+    def read_every_log(self) -> list[tuple[str, str]]:
+        """Give what every process of every git did, by the git's name."""
+        logs = sorted((path.stem, path) for path in self._place.glob("*.log"))
+        return [(name, log) for name, path in logs for log in _split_processes(path.read_text())]
+
     def has_fired(self, fault: Fault) -> bool:
         """Tell whether the struck git died, or its call failed."""
         text = "".join(path.read_text() for path in self._place.glob("*.log"))
@@ -75,9 +80,11 @@ class GitShim:
 
 def _first_process(log: str) -> str:
     """Keep one process's lines: calls are counted for each process apart, and the same number strikes them all."""
-    lines = log.splitlines()
+    return max(_split_processes(log), key=lambda lines: lines.count("\n"), default="")
+
+
+def _split_processes(log: str) -> list[str]:
     by_process: dict[str, list[str]] = {}
-    for line in lines:
+    for line in log.splitlines():
         by_process.setdefault(line.split(" ", 1)[0], []).append(line)
-    longest = max(by_process, key=lambda process: len(by_process[process]), default="")
-    return "\n".join(by_process.get(longest, ()))
+    return ["\n".join(lines) for lines in by_process.values()]

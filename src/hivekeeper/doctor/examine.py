@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import assert_never
 
 from hivekeeper.clock import Clock, SystemClock
+from hivekeeper.doctor.archive import check_archive, rebuild_archive
 from hivekeeper.doctor.facts import Facts, find_marker, gather
 from hivekeeper.doctor.findings import (
     Check,
@@ -21,6 +22,7 @@ from hivekeeper.doctor.findings import (
     Finding,
     KillProcesses,
     Level,
+    RebuildArchive,
     RemoveFile,
     RemoveTree,
     Report,
@@ -74,6 +76,7 @@ def _check_world(
         facts = gather(places, clock)
         yield from check_lease(facts, settings.abandoned_after_s)
         yield from _check_repairable(facts)
+        yield from check_archive(facts, settings, say)
         yield from check_repos(facts)
         yield from check_waits(facts)
         yield from check_mirrors(facts, say)
@@ -108,7 +111,7 @@ def repair(root: Path, *, say: Say = lambda _what: None, clock: Clock | None = N
         # A keeper that is alive but silent is for `hive up` to end, not for us.
         held = take(ledger, places.keeper_lock, clock, abandoned_after_s=NEVER_S)
         stack.callback(held.release)
-        done, left = _repair_world(places, clock)
+        done, left = _repair_world(places, settings, clock)
         # Not checked again, which would replay the whole log: a dropped checkpoint is never made again.
         for seq in (finding.fix.seq for finding in fixed if isinstance(finding.fix, DropCheckpoint)):
             with ledger.write(held.authority) as tx:
@@ -126,13 +129,14 @@ def _doubt_repairs(findings: Iterable[Finding]) -> str | None:
     return None
 
 
-def _repair_world(places: Places, clock: Clock) -> tuple[list[str], list[str]]:
+def _repair_world(places: Places, settings: Settings, clock: Clock) -> tuple[list[str], list[str]]:
     done: list[str] = []
     left: list[str] = []
     # Processes first: while one lives, no lock is certain to be left over.
-    for kinds in (KillProcesses, RemoveFile | RemoveTree):
+    for kinds in (KillProcesses, RemoveFile | RemoveTree, RebuildArchive):
         facts = gather(places, clock, is_keeper=True)
-        for finding in list(_check_repairable(facts)):
+        found = check_archive(facts, settings) if kinds is RebuildArchive else _check_repairable(facts)
+        for finding in list(found):
             if isinstance(finding.fix, kinds):
                 try:
                     done.append(_apply(finding.fix, facts))
@@ -153,6 +157,8 @@ def _apply(fix: WorldFix, facts: Facts) -> str:
             for pid in pids:
                 _kill(facts, run, pid)
             return f"Killed processes {' '.join(map(str, pids))} of run {run}."
+        case RebuildArchive():
+            return rebuild_archive(facts)
         case _:
             assert_never(fix)
 

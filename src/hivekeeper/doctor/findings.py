@@ -31,6 +31,7 @@ class Check(StrEnum):
     SANDBOXES = "sandboxes"
     MIRRORS = "mirrors"
     PUBLIC = "public"
+    ARCHIVE = "archive"
     REPOS = "repositories"
     WAITS = "waits"
     LOCKS = "locks"
@@ -65,13 +66,18 @@ class KillProcesses:
 
 
 @dataclass(frozen=True, slots=True)
+class RebuildArchive:
+    """Write every file of the archive again, which has nothing that the ledger has not."""
+
+
+@dataclass(frozen=True, slots=True)
 class DropCheckpoint:
     """Delete a checkpoint, which is a cache of the log."""
 
     seq: int
 
 
-WorldFix = RemoveFile | RemoveTree | KillProcesses
+WorldFix = RemoveFile | RemoveTree | KillProcesses | RebuildArchive
 Fix = WorldFix | DropCheckpoint
 
 

@@ -189,6 +189,7 @@ class Keeper:
             thread.join()
         for loop in self.loops:
             loop.unwatch()
+            loop.finish()
         if self._socket is not None:
             self._socket.close()
         self.runs.close()

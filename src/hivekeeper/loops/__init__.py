@@ -105,6 +105,9 @@ class Loop(ABC):
     def unwatch(self) -> None:  # noqa: B027 - as above
         """Stop watching."""
 
+    def finish(self) -> None:  # noqa: B027 - most loops leave everything to the next keeper
+        """Do what the keeper does last, when no loop runs any more."""
+
     @abstractmethod
     def run_once(self) -> Counts:
         """Make one pass and return what it did; empty means that another pass would do nothing either."""
