@@ -13,9 +13,10 @@ from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.commands.plans import add_task
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.errors import HiveError
+from hivekeeper.git import archive as git_archive
 from hivekeeper.git.archive import LOCKED_FOR_S
 from tests.archives import commit, get_tip, list_archive_problems
-from tests.budget import SOAK, TALLY, sample
+from tests.budget import SOAK, TALLY, sample, shuffle
 from tests.crash.gitshim import GitShim
 from tests.crash.tracing import Fault, count_points
 from tests.stage import ME, Stage
@@ -98,6 +99,17 @@ def test_whenever_git_is_killed_the_next_commit_succeeds(world: World, who: str)
     TALLY[f"gits killed in the archive ({who}'s)"] += struck.total()
     assert wrong == []
     assert struck.total() >= min(len(listed), POINTS) // 2
+
+
+def test_to_remove_the_lock_of_the_index_alone_would_not_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = shuffle(world.list_points("person"))
+    monkeypatch.setattr(git_archive, "_list_locks", lambda git: [git / "index.lock"])
+    wedged = (point for point in points if world.strike("person", point) and is_wedged(world))
+    assert next(wedged, None)
+
+
+def is_wedged(world: World) -> bool:
+    return any(problem.startswith("wedged") for problem in world.list_problems(later_s=LOCKED_FOR_S + 1))
 
 
 LOCKS = ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock", "refs/heads/main.lock")
