@@ -106,6 +106,12 @@ def test_a_damaged_archive_is_made_anew(archived: Patient) -> None:
     _repairs(archived, "is damaged")
 
 
+def test_a_ledger_that_cannot_be_trusted_is_not_compared_with_its_archive(archived: Patient) -> None:
+    archived.sql("UPDATE event SET kind = 'bee.flown' WHERE seq = 4")
+    assert archived.exit_code() == 4
+    assert Check.ARCHIVE not in {finding.check for finding in archived.examine().findings}
+
+
 def test_without_the_setting_nobody_misses_an_archive(patient: Patient) -> None:
     (found,) = (each for each in patient.examine().findings if each.check is Check.ARCHIVE)
     assert (found.level, found.what) == ("OK", "none is kept ([patterns] repository in hive.toml)")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import time
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -15,10 +16,12 @@ from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.protocol import Draft
 from hivekeeper.domain.states import ConvoyState, MailState
-from hivekeeper.git.archive import Archive, Tip
+from hivekeeper.errors import UnavailableError
+from hivekeeper.git.archive import LOCKED_FOR_S, Archive, Tip
 from hivekeeper.keeper.keeper import Keeper
+from hivekeeper.loops.committer import COMMIT_EVERY_S
 from hivekeeper.store import queries
-from hivekeeper.store.ledger import read_events, read_head
+from hivekeeper.store.ledger import read_events
 from hivekeeper.views.convoys import get_convoy, show_ledger
 from hivekeeper.views.events import show_event
 from tests.archives import BOOT, commit, get_tip, list_archive_problems, make_again
@@ -125,17 +128,36 @@ def test_a_keeper_that_stops_has_committed_what_it_did(kept: Scene) -> None:
     assert list_problems(kept) == []
 
 
-def test_a_busy_keeper_commits_once_in_a_while_and_not_for_every_event(kept: Scene) -> None:
+def test_a_busy_keeper_commits_every_few_seconds_and_not_for_every_event(kept: Scene) -> None:
     kept.submit(*(TaskSpec(f"t{number}", "true") for number in range(10)))
-    keeper = kept.take()
+    keeper, began_s = kept.take(), time.monotonic()
     keeper.start()
     while kept.convoy().state is not ConvoyState.COMPLETE:
         keeper.wait_for_commit(1.0)
     keeper.close()
     kept.keeper = None
-    with kept.hive.ledger.read() as connection:
-        events = read_head(connection).seq
-    assert count_commits(kept) <= events / 10
+    assert count_commits(kept) <= 2 + (time.monotonic() - began_s) / COMMIT_EVERY_S
+
+
+def test_a_pass_that_fails_is_repeated_soon_and_told_of_after_five_tries(kept: Scene) -> None:
+    """As when a person's git has locked the archive; ten seconds later nobody's git would."""
+    kept.submit(TaskSpec("a", "true"))
+    kept.finish()
+    keeper = step_to_the_end(kept)
+    (committer,) = (loop for loop in keeper.loops if loop.name == "committer")
+    kept.submit(TaskSpec("b", "true"), convoy="more")
+    (kept.places.archive / ".git" / "index.lock").touch()
+    pauses_s = []
+    for _ in range(4):
+        assert committer.run_once() == {}
+        pauses_s.append(round(committer.rest_s, 3))
+    with pytest.raises(UnavailableError, match=r"index\.lock"):
+        committer.run_once()
+    assert pauses_s == [0.05, 0.1, 0.15, 0.2]
+    assert committer.rest_s == COMMIT_EVERY_S
+    kept.clock.advance(LOCKED_FOR_S + 1)
+    committer.run_once()
+    assert list_problems(kept) == []
 
 
 def test_a_message_that_was_quarantined_and_requeued_is_there_as_it_was_mended(

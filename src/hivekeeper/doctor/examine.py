@@ -76,7 +76,8 @@ def _check_world(
         facts = gather(places, clock)
         yield from check_lease(facts, settings.abandoned_after_s)
         yield from _check_repairable(facts)
-        yield from check_archive(facts, settings, say)
+        if not is_distrusted(fixed):
+            yield from check_archive(facts, settings, say)
         yield from check_repos(facts)
         yield from check_waits(facts)
         yield from check_mirrors(facts, say)

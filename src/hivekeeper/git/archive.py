@@ -1,12 +1,12 @@
 """The archive: a git repository with files that are made from the ledger, which one process at a time commits to.
 
-A commit is one `git fast-import`: objects first, then the branch by compare-and-swap. Then the files are laid out. A
-commit says in its trailers which event it goes up to, so whoever continues asks the branch and nothing else.
+A commit is one `git fast-import`, which writes objects and then moves the branch by compare-and-swap. Then the files
+are laid out. The commit's trailers say which event it goes up to, so nothing else has to remember that.
 
-Whoever writes holds `archive.lock`, a kernel lock that every git inherits which is started under it: while one of them
-lives, it is held. The file notes in which boot somebody wrote last, and whether that write ended. So a git lock that is
-found is left behind if it was made since a write that did not end, or in an earlier boot, or more than 10 s ago; any
-other may be that of a person's git. Objects that a killed git left half written are in nobody's way.
+The writer holds `archive.lock`, a kernel lock. Every git that it starts inherits it, so it is held while one of them
+lives. The file says in which boot the last write was, and whether it ended. A git lock is left behind if it was made
+since a write that did not end, or in an earlier boot, or more than 10 s ago; any other may be held by a git of a
+person's. Objects that a killed git left half written are in nobody's way.
 """
 
 import fcntl
@@ -21,7 +21,6 @@ from pathlib import Path
 
 from hivekeeper.clock import to_seconds
 from hivekeeper.errors import UnavailableError
-from hivekeeper.git.mirror import find_damage
 from hivekeeper.git.orders import CLEAN_ENVIRONMENT
 
 BRANCH = "refs/heads/main"
@@ -32,11 +31,12 @@ _KILLED = 128  # exit codes above it are a shell's for a signal
 _SEQ, _HASH, _FORMAT = "Hive-Seq", "Hive-Event", "Hive-Format"
 _TRAILERS = "%x00".join(f"%(trailers:key={name},valueonly,separator=)" for name in (_SEQ, _HASH, _FORMAT))
 # Who commits is in the log; a reflog would only grow.
+_NEXT = int(CLEAN_ENVIRONMENT["GIT_CONFIG_COUNT"])
 _ENVIRONMENT = {
     **CLEAN_ENVIRONMENT,
-    "GIT_CONFIG_COUNT": "7",
-    "GIT_CONFIG_KEY_6": "core.logAllRefUpdates",
-    "GIT_CONFIG_VALUE_6": "false",
+    "GIT_CONFIG_COUNT": str(_NEXT + 1),
+    f"GIT_CONFIG_KEY_{_NEXT}": "core.logAllRefUpdates",
+    f"GIT_CONFIG_VALUE_{_NEXT}": "false",
 }
 File = tuple[str, str | None]  # a path, and its text; None removes it
 
@@ -60,7 +60,7 @@ class Tip:
 
 
 class Archive:
-    """The repository at a path; everything but `find_tip` and `list_changed` needs `hold`."""
+    """The repository at a path; whatever writes needs `hold`."""
 
     def __init__(self, path: Path, boot_id: str) -> None:
         self.path = path
@@ -118,9 +118,8 @@ class Archive:
         draft = self.path.with_name(f"{self.path.name}.new")
         for place in (draft, self.path):
             shutil.rmtree(place, ignore_errors=True)
-        branch = BRANCH.rpartition("/")[2]
         draft.mkdir()
-        Archive(draft, self._boot_id)._run("init", "--quiet", "--template=", f"--initial-branch={branch}")  # noqa: SLF001 - the same class
+        self._run("init", "--quiet", "--template=", f"--initial-branch={BRANCH.rpartition('/')[2]}", at=draft)
         draft.rename(self.path)
 
     def remove(self) -> None:
@@ -169,10 +168,11 @@ class Archive:
 
     def find_problem(self) -> str | None:
         """Find what is wrong with the repository itself, in a sentence; None if it is whole."""
-        if (damage := find_damage(self._git)) is not None:
-            return damage
         try:
+            self._run("fsck", "--connectivity-only", "--no-dangling", "--no-progress")
             self.find_tip()
+        except _KilledError:
+            raise
         except UnavailableError as error:
             return error.what
         return None
@@ -218,20 +218,21 @@ class Archive:
 
     # --- git ----------------------------------------------------------------------------------------------------------
 
-    def _run(self, *arguments: str, may_fail: bool = False) -> str | None:
-        with self._start(*arguments) as git:
+    def _run(self, *arguments: str, at: Path | None = None, may_fail: bool = False) -> str | None:
+        with self._start(*arguments, at=at) as git:
             said, wrong = git.communicate()
         if may_fail and 0 < git.returncode <= _KILLED:
             return None
-        self._judge(arguments[0], git.returncode, wrong.decode(errors="replace"))
+        self._judge(arguments[0], git.returncode, (wrong or said).decode(errors="replace"))
         return said.decode("utf-8", "surrogateescape")
 
-    def _start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        # Both named, so that git never looks for a repository around the hive.
-        places = (f"--git-dir={self._git}", f"--work-tree={self.path}")
+    def _start(self, *arguments: str, at: Path | None = None) -> "subprocess.Popen[bytes]":
+        # Both are named, so that git never looks for a repository around the hive.
+        path = at or self.path
+        places = (f"--git-dir={path / '.git'}", f"--work-tree={path}")
         return subprocess.Popen(  # noqa: S603 - argv is ours
             ("git", *places, *arguments),  # noqa: S607 - git is wherever the person's PATH says
-            cwd=self.path,
+            cwd=path,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -77,8 +77,8 @@ class Loop(ABC):
     name: ClassVar[str]
     order: ClassVar[int]
     wakes: ClassVar[Wakes]
-    rest_s: ClassVar[float] = 0.0
     saves_work: ClassVar[bool] = False
+    rest_s: float = 0.0
     interval_s: float = 10.0
 
     def __init__(self, parts: Parts) -> None:

@@ -6,7 +6,7 @@ Rules:
 2. If the last commit is not of this ledger (an older one was restored, or somebody else committed), or its files are of
    another format, everything is written again, as one more commit on top.
 3. A pass that fails is repeated four times, after 50, 100, 150 and 200 ms; then it is an error like any other.
-4. Only time wakes it, so that a busy hive commits once in a while and not for every event.
+4. It rests between two passes, so that a busy hive commits once in a while and not for every event.
 
 A commit is not a run: the repository can be made from the ledger again, and a run would be events to commit.
 """
@@ -30,7 +30,7 @@ class Committer(Loop):
     name = "committer"
     order = 110  # last, so that a commit has what the other passes did
     wakes = Wakes()
-    interval_s = COMMIT_EVERY_S
+    rest_s, interval_s = COMMIT_EVERY_S, 0.0  # whatever wakes all loops does not wake it sooner
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
@@ -52,11 +52,11 @@ class Committer(Loop):
             except UnavailableError:
                 self._failures += 1
                 if self._failures < TRIES:
-                    self.interval_s = RETRY_S * self._failures
+                    self.rest_s = RETRY_S * self._failures
                     return {}
-                self._failures, self.interval_s = 0, COMMIT_EVERY_S
+                self._failures, self.rest_s = 0, COMMIT_EVERY_S
                 raise
-        self._done, self._failures, self.interval_s = head, 0, COMMIT_EVERY_S
+        self._done, self._failures, self.rest_s = head, 0, COMMIT_EVERY_S
         return {"committed": count} if count else {}
 
     def finish(self) -> None:
