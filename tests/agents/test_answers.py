@@ -189,6 +189,7 @@ def test_every_worker_has_its_mailbox_as_tools(set_stage: MakeStage, program: st
     assert (mail["query"]["sender"], mail["query"]["receiver"], mail["query"]["state"]) == ("a", "b", "HANDLED")
     assert (mail["inform"]["receiver"], mail["inform"]["parent"]) == ("a", mail["query"]["id"])
     assert "inform from b: 8080" in stage.git("show", "hive/main:listed")
+    assert any("# Your mailbox" in str(entry) for entry in stage.model.log()), "its prompt says that it has one"
     assert any("inform from b, 20" in str(entry) for entry in stage.model.log()), "it has read the answer"
     reported = {row["sender"]: row["payload"].get("summary") for row in rows if row["type"] == "TASK_COMPLETE"}
     assert reported == {"a": "asked for the port", "b": "told the port"}

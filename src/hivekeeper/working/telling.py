@@ -12,6 +12,7 @@ from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.mailbox.boxes import has_unread
 from hivekeeper.places import Places
+from hivekeeper.settings import BUILT_IN_RUNNERS
 from hivekeeper.specs.attempt import Told, Work
 from hivekeeper.specs.prompt import add_mailbox, describe_task
 from hivekeeper.specs.session import write_prompt
@@ -27,12 +28,17 @@ def tell(places: Places, connection: Connection, work: Work, session: StartSessi
     changed = _list_changed(places, work) if session is not None and work.agent is not None else ()
     rework = find_rework(connection, key, number - 1)
     words, feedback = describe_task(prompt, rework, told, session=session, last=work.agent, changed=changed)
-    if session is not None and not session.resume and work.has_mailbox:
+    if session is not None and work.has_mailbox and _begins_to_read(session):
         words = add_mailbox(words)
     return Told(
         prompt=write_prompt(places, words) if words else None,
         feedback=write_prompt(places, feedback) if feedback else None,
     )
+
+
+def _begins_to_read(session: StartSession) -> bool:
+    """Whether an agent reads its prompt for the first time; that of a built-in runner is a script."""
+    return not session.resume and session.runner not in BUILT_IN_RUNNERS
 
 
 def list_told(connection: Connection, work: Work) -> list[MailRow]:
