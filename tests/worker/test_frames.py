@@ -91,3 +91,18 @@ def test_what_lies_in_an_inbox_and_is_no_message_is_left_there(tmp_path: Path) -
     assert (letter.id, letter.payload) == ("m", {"a": 1})
     assert Inbox("").list() == []
     assert Inbox(str(tmp_path / "missing")).list() == []
+
+
+def test_a_hotfix_interrupts_only_whoever_has_to_rebase(tmp_path: Path) -> None:
+    (inbox := tmp_path / "inbox").mkdir()
+    for number, must_rebase in enumerate((True, False)):
+        message = {
+            "id": f"m-{number}",
+            "type": "PRIORITY_MERGE",
+            "sender": "queue",
+            "payload": {"must_rebase": must_rebase},
+        }
+        (inbox / f"{number}.json").write_text(json.dumps(message))
+    found = Inbox(str(tmp_path), ["PRIORITY_MERGE"]).list()
+    assert [letter.is_urgent for letter in found] == [True, False]
+    assert ["rebase it onto the hotfix" in letter.describe() for letter in found] == [True, False]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hivekeeper.domain.mail import describe_message
+from hivekeeper.domain.protocol import PRIORITY_MERGE
 
 MAX_BYTES = 4 << 20
 ACKNOWLEDGED = ".done"
@@ -81,4 +82,11 @@ class Inbox:
         if not isinstance(said, dict):
             return None
         id_, kind, sender = (str(said.get(key)) for key in ("id", "type", "sender"))
-        return Letter(path.name, id_, kind, sender, said.get("payload"), kind in self._urgent)
+        payload = said.get("payload")
+        # Of a hotfix only who has to rebase is interrupted.
+        is_urgent = kind in self._urgent and (kind != PRIORITY_MERGE or _must_rebase(payload))
+        return Letter(path.name, id_, kind, sender, payload, is_urgent)
+
+
+def _must_rebase(payload: object) -> bool:
+    return isinstance(payload, dict) and bool(payload.get("must_rebase"))
