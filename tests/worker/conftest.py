@@ -39,6 +39,10 @@ def call(key: str, status: str = "in_progress", kind: str = "tool_call") -> Step
     return {"update": {"sessionUpdate": kind, "toolCallId": key, "title": f"call {key}", "status": status}}
 
 
+def use(tokens: int) -> Step:
+    return {"update": {"sessionUpdate": "usage_update", "used": tokens, "size": 1000}}
+
+
 def end_call(key: str) -> Step:
     return call(key, "completed", "tool_call_update")
 

@@ -17,7 +17,7 @@ from typing import Any
 HABIT = sys.argv[1] if len(sys.argv) > 1 else ""
 HOME = Path(os.environ["HOME"])
 MODES = {
-    "currentModeId": "default",
+    "currentModeId": "auto" if HABIT == "automatic" else "default",
     "availableModes": [
         {"id": mode} for mode in ("default", "auto", *(["always-approve"] if HABIT == "approving" else []))
     ],

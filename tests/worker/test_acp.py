@@ -12,7 +12,7 @@ import pytest
 from hivekeeper.domain.report import Outcome, Usage
 from hivekeeper.domain.runner import Runner
 from hivekeeper.runners.acp import speak_acp
-from tests.worker.conftest import Step, WorkerDesk, call, end_call, ended, read_report, say, write_steps
+from tests.worker.conftest import Step, WorkerDesk, call, end_call, ended, read_report, say, use, write_steps
 
 DONE_BY = [call("t1"), end_call("t1"), say("Made it.")]
 MALFORMED: dict[str, tuple[Outcome, str]] = {
@@ -107,6 +107,13 @@ def test_full_permission_is_set_by_mode_where_the_program_has_one(desk: WorkerDe
     assert asked["params"]["modeId"] == "auto"
 
 
+def test_full_permission_is_set_again_in_a_session_that_is_loaded(desk: WorkerDesk) -> None:
+    for session in ("", "fake-1"):
+        with ended(desk.start("automatic", write_steps(*DONE_BY), session=session, name="goose")) as running:
+            assert running.wait().outcome is Outcome.DONE
+        assert len(desk.list_sent("session/set_mode")) == bool(session)
+
+
 def test_a_program_without_the_mode_it_needs_is_not_worked_with(desk: WorkerDesk) -> None:
     with ended(desk.start("", write_steps(*DONE_BY), name="openhands")) as running:
         report = running.wait()
@@ -198,15 +205,27 @@ def test_urgent_mail_cancels_the_turn_and_what_the_turn_left_running_is_ended(de
 def test_a_turn_that_does_not_react_to_a_cancel_is_ended_with_its_process_and_its_session_loaded(
     desk: WorkerDesk,
 ) -> None:
-    with ended(desk.start("deaf", write_steps(call("t1"), {"wait_for": "/never"}), "--cancel", "0.3")) as running:
+    steps: list[Step] = [use(10), call("t1"), {"wait_for": "/never"}]
+    with ended(desk.start("deaf", write_steps(*steps), "--cancel", "0.3", name="opencode")) as running:
         desk.wait_for("at work", lambda: any(record["type"] == "tool" for record in desk.read_records()))
-        urgent = desk.send(write_steps(*DONE_BY), kind="HANDOFF", sender="person")
+        urgent = desk.send(write_steps(use(20), *DONE_BY), kind="HANDOFF", sender="person")
         report = running.wait()
     assert (report.outcome, report.session) == (Outcome.DONE, "fake-1")
     assert desk.is_acknowledged(urgent)
     assert len({sent["pid"] for sent in desk.list_sent()}) == 2
     assert len(desk.list_sent("session/load")) == 1
     assert desk.list_prompts()[1].startswith("Your last turn was cut off.")
+    assert report.usage.tokens_in == 30, "what was used before the new process is counted too"
+
+
+def test_an_urgent_message_that_the_agent_took_itself_does_not_end_its_work(desk: WorkerDesk) -> None:
+    inbox = desk.mailbox / "inbox"
+    take: Step = {"run": f"mv {inbox}/*.json {inbox}/.done/"}
+    with ended(desk.start("", write_steps({"wait_for": "/never"}, take))) as running:
+        desk.wait_for("at work", lambda: len(desk.list_prompts()) == 1)
+        desk.send("Stop.", kind="HANDOFF", sender="person")
+        running.wait()
+    assert desk.list_prompts()[1] == "Continue your task exactly where you stopped.\n"
 
 
 def test_a_program_that_asks_for_mail_in_its_turn_is_given_it(desk: WorkerDesk) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hivekeeper.clock import SystemClock
-from hivekeeper.domain.report import Outcome, Usage
+from hivekeeper.domain.report import Outcome
 from hivekeeper.runners.acp import FRAMES_FILE, SERVERS_FILE, STATE_FILE, find_program
 from hivekeeper.runners.acp_classes import Remedy, Verdict
 from hivekeeper.worker.agent import EOF_WAIT_S, AgentProcess, start_agent
@@ -65,6 +65,7 @@ class Driver:
         self._program = find_program(options.command)
         self._memory = Memory(self._home / STATE_FILE, SystemClock())
         self._inbox = Inbox(environment.get("HIVE_MAILBOX", ""), options.urgent.split(","))
+        self._transcript = Transcript(records, self._program.usage, self._memory.used)
         self._clocks = Clocks(options.start, options.open, options.silence, options.tool, options.turn, options.cancel)
 
     async def run(self, prompt: str) -> Outcome:
@@ -109,9 +110,7 @@ class Driver:
         return verdict
 
     async def _talk(self, agent: AgentProcess, prompt: str, letters: Sequence[Letter], session: str) -> Verdict:
-        before = self._memory.used if session else Usage()
-        transcript = Transcript(self._records, self._program.usage, before)
-        link = Link(agent, transcript, self._records)
+        link = Link(agent, self._transcript, self._records)
         turns = Turns(link, self._records, self._inbox, self._memory, self._program, self._clocks)
         link.drain = turns.drain
         opening = Opening(link, self._records, self._memory, self._program, self._clocks)

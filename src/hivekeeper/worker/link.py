@@ -39,7 +39,8 @@ class Link:
     def __init__(self, agent: AgentProcess, transcript: Transcript, records: Records) -> None:
         self.agent, self.transcript = agent, transcript
         self.is_cancelling = False
-        self.refused = 0
+        self.refused = 0  # one after another, with no tool call that ended in between
+        self._refused_after = 0
         self.heard_s = self._now_s()
         self.can_steer = False
         self.session = ""
@@ -112,7 +113,9 @@ class Link:
         if method == DRAIN:
             return {"messages": self.drain(), "hasQueuedPrompt": False}
         if not is_notification:
-            self.refused += 1
+            ended = len(self.transcript.boundaries)
+            self.refused = self.refused + 1 if ended == self._refused_after else 1
+            self._refused_after = ended
             subject = as_text(params.get("path") or params.get("command") or "")[:200]
             self._records.write("refused", text=f"it asked for {method} {subject}".rstrip())
             raise RequestError.method_not_found(method)

@@ -55,7 +55,8 @@ class Opening:
     async def open(self, directory: str, servers: Mapping[str, Any], wanted: str) -> bool:
         """Open the wanted session, or a new one; return whether it is the wanted one. FailedError says why not."""
         capabilities = await self._initialize()
-        listed = [{"name": name, **server, "env": []} for name, server in servers.items()]
+        given = {name: server for name, server in servers.items() if isinstance(server, dict)}
+        listed = [{"name": name, **server, "env": []} for name, server in given.items()]
         place: dict[str, Any] = {"cwd": directory, "mcpServers": listed}
         answer = await self._load(capabilities, place, wanted) if wanted else None
         is_loaded = answer is not None
@@ -64,7 +65,9 @@ class Opening:
             self._link.session = as_text(answer.get("sessionId"))
             if not self._link.session:
                 raise FailedError(Outcome.SETUP, "it gave no id of a session")
-        await self._set_mode(answer)
+        if not is_loaded:
+            self._transcript.begin_session()
+        await self._set_mode(answer, is_loaded=is_loaded)
         self._memory.open(self._link.session, is_new=not is_loaded)
         self._records.write(
             "session", id=self._link.session, loaded=is_loaded, model=find_model(answer), program=self._name
@@ -140,14 +143,17 @@ class Opening:
         while self._memory.is_same_minute():  # noqa: ASYNC110 - no event tells it
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _set_mode(self, answer: dict[str, Any]) -> None:
+    async def _set_mode(self, answer: dict[str, Any], *, is_loaded: bool) -> None:
+        """Set a mode with full permission; a loaded session may have fallen back to another one."""
         offers = as_list(at(answer, "modes", "availableModes"))
         modes = [as_text(mode.get("id")) for mode in offers if isinstance(mode, dict)]
         wanted = next((mode for mode in self._program.modes if mode in modes), "")
         if self._program.modes and modes and not wanted:
             said = f"it has no mode {self._program.modes[0]}; it offers {', '.join(modes)}"
             raise FailedError(Outcome.SETUP, said)
-        if wanted and at(answer, "modes", "currentModeId") != wanted:
+        if not modes and is_loaded:
+            wanted = next(iter(self._program.modes), "")
+        if wanted and (is_loaded or at(answer, "modes", "currentModeId") != wanted):
             await self._ask("session_set_mode", {"sessionId": self._link.session, "modeId": wanted})
 
     async def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:

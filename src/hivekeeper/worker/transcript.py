@@ -47,9 +47,13 @@ class Transcript:
         """The title of a tool call that has not ended; "" if there is none."""
         return next(iter(self._open.values()), "")
 
+    def begin_session(self) -> None:
+        """Note that the session is new, so that nothing was used in it before."""
+        self._before = self.total = _NOTHING
+
     def begin_turn(self) -> None:
         """Forget what was said before."""
-        self.text, self.turn_acted = "", False
+        self.text, self.turn_acted, self.run_id = "", False, ""
         self._end_all()
         self._ended.clear()
 

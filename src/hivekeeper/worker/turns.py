@@ -85,7 +85,9 @@ class Turns:
             if verdict.remedy is Remedy.RELOAD:
                 return verdict
             letters = self._inbox.list()
-            if letters and (turn.is_for_mail or verdict.outcome is Outcome.DONE):
+            if turn.is_for_mail and not letters:  # the agent has taken it from the inbox itself
+                prompt = CONTINUE
+            elif letters and (turn.is_for_mail or verdict.outcome is Outcome.DONE):
                 prompt = describe_mail(letters, URGENT if turn.is_for_mail else ARRIVED)
             elif verdict.remedy is Remedy.CONTINUE and not tried:
                 tried.add(verdict.remedy)
