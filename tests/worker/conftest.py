@@ -153,6 +153,9 @@ class WorkerDesk:
             time.sleep(LOOK_AGAIN_S)  # real time: other processes work
 
 
+DONE_BY = [call("t1"), end_call("t1"), say("Made it.")]
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[WorkerDesk]:
     """A worker's place."""

@@ -199,10 +199,11 @@ async def start_agent(
 
 
 def kill_all(pids: set[int]) -> None:
-    """Kill processes."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    """Kill processes; they are stopped first, so that no shell goes on to its next command meanwhile."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
 
 
 async def _pass_on(errors: asyncio.StreamReader, log: Callable[[str], None]) -> None:
