@@ -1,6 +1,7 @@
 """Real programs over the Agent Client Protocol: they take their mail while they work, and are resumed by loading."""
 
 import json
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,6 +113,18 @@ def test_a_session_that_was_cut_off_is_loaded_and_goes_on(set_stage: MakeStage) 
     assert (second["id"], second["loaded"]) == (first_session["id"], True)
     asked = [json.dumps(entry) for entry in stage.model.log() if "Continue your task" in json.dumps(entry)]
     assert any("Please create a.txt." in entry for entry in asked), "it remembers what it was asked"
+
+
+def test_an_mcp_server_of_hive_toml_is_there_over_acp_too(set_stage: MakeStage) -> None:
+    need("goose")
+    call: Step = {"mcp": "report_status", "server": "status", "args": {"text": "it's well"}}
+    stage = set_stage({"when": {"prompt": "tell how it stands"}, "steps": [call, WRITE, {"say": "Told."}]})
+    stub = Path(__file__).parents[1] / "fakemodel" / "mcp_stub.py"
+    argv = [sys.executable, str(stub), "calls 'so far'.jsonl"]  # where the worker is; its blanks are kept
+    stage.set(f'\n[runners.goose]\nvia = "acp"\nmcp = {{status = {json.dumps(argv)}}}\n')
+    stage.write_plan({"id": "a", "runner": "goose", "prompt": "Please tell how it stands."})
+    stage.say("run", "plan.yaml")
+    assert "it's well" in stage.git("show", "hive/main:calls 'so far'.jsonl")
 
 
 FAULTS = {"401": Outcome.AUTH, "429": Outcome.RATE_LIMITED, "500": Outcome.SERVER_ERROR, "quota": Outcome.QUOTA}
