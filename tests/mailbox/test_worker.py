@@ -37,7 +37,7 @@ def deliver(
     """Put a message into the inbox as the hive does; give its id."""
     id_ = f"work/A/mail-{number}"
     message = {"id": id_, "type": type_, "sender": sender, "receiver": "a", "timestamp": SENT_AT, "hops": 0}
-    whole = {**message, "in_reply_to": None, "payload": {"text": text}}
+    whole = {**message, "in_reply_to": None, "expects_reply": type_ == "query", "payload": {"text": text}}
     with Mailbox(sandbox / "mail") as hive:
         deliver_all([delivery := Delivery(hive, f"{number:09d}-{type_}.json", whole)])
     assert delivery.problem is None

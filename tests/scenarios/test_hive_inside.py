@@ -3,7 +3,7 @@
 from hivekeeper.commands.mail import reply_as_person
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.domain.states import ConvoyState, MailState
+from hivekeeper.domain.states import ConvoyState, MailState, TaskState
 from hivekeeper.store import queries
 from tests.scenarios.conftest import Scene
 from tests.stage import ME, Repository
@@ -69,3 +69,15 @@ def test_a_message_that_nobody_can_get_is_refused_to_its_sender_with_the_reason(
     assert refused.startswith("hive: Refused: ")
     assert "nobody" in refused
     assert (code, sent) == ("2", "Sent to person.")
+
+
+def test_a_task_in_which_nothing_has_to_change_is_complete_once_its_gate_says_so(
+    stage: Scene, repository: Repository
+) -> None:
+    stage.submit(
+        TaskSpec("A", "hive done --nothing-to-change 'it is there already'", repo="app", verify="test -e README"),
+        TaskSpec("B", "hive done --nothing-to-change 'I think so'", repo="app", verify="test -e b", attempts=1),
+        repos=(repository.spec(),),
+    )
+    assert stage.finish() is ConvoyState.FAILED
+    assert stage.states() == {"A": TaskState.COMPLETE, "B": TaskState.FAILED}

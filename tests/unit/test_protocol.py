@@ -176,6 +176,7 @@ def test_a_file_says_who_sent_it_when_and_in_which_conversation() -> None:
         "hops": 2,
         "thread": "t",
         "in_reply_to": "p",
+        "expects_reply": False,
         "payload": {"text": "why?"},
     }
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from hivekeeper.domain.protocol import INFORM
-from hivekeeper.errors import InputError
-from hivekeeper.mailbox.worker import Message
+from hivekeeper.mailbox.worker import Message, make_payload
 from hivekeeper.worker.reporting import Reporter, Told, find_reporter
 
 inside_app = typer.Typer(
@@ -61,8 +60,8 @@ def inside_read(mail: Mail = "", *, json: Json = False) -> None:
     is_text = set(message.payload) == {"text"}
     said = message.payload["text"] if is_text else json_text.dumps(message.payload, ensure_ascii=False, indent=2)
     typer.echo(f"\n{said}\n")
-    reply = f"To reply: hive mail reply {message.id} 'text'. " if message.may_expect_reply else ""
-    typer.echo(f"{reply}When you have dealt with it: hive mail done {message.id}")
+    if message.expects_reply:
+        typer.echo(f"To reply: hive mail reply {message.id} 'text'. Without a reply: hive mail done {message.id}")
     _tell_of_new(reporter)
 
 
@@ -78,7 +77,7 @@ def inside_send(
 ) -> None:
     """Send a message."""
     reporter = find_reporter()
-    _print(reporter, reporter.send(to, _make_payload(text, payload), type_, given_id), json=json)
+    _print(reporter, reporter.send(to, make_payload(text, payload), type_, given_id), json=json)
 
 
 @inside_mail_app.command("reply")
@@ -93,7 +92,7 @@ def inside_reply(
 ) -> None:
     """Reply to a message, which is then done."""
     reporter = find_reporter()
-    _print(reporter, reporter.reply(mail, _make_payload(text, payload), type_, to), json=json)
+    _print(reporter, reporter.reply(mail, make_payload(text, payload), type_, to), json=json)
 
 
 @inside_mail_app.command("done")
@@ -156,14 +155,3 @@ def _tell_of_new(reporter: Reporter) -> None:
 def _show(message: Message) -> dict[str, Any]:
     shown = {"id": message.id, "type": message.type, "sender": message.sender, "sent_at": message.sent_at}
     return {**shown, "in_reply_to": message.in_reply_to, "new": message.is_new, "payload": message.payload}
-
-
-def _make_payload(text: str, payload: str) -> dict[str, Any]:
-    advice = """For example: --payload '{"urgent": true}'"""
-    try:
-        fields = json_text.loads(payload or "{}")
-    except ValueError as error:
-        raise InputError(f"--payload is not JSON: {error}.", advice=advice) from None
-    if not isinstance(fields, dict):
-        raise InputError("--payload is not a JSON object.", advice=advice)
-    return {**({"text": text} if text else {}), **fields}

@@ -1,6 +1,5 @@
 """`hive mail`: what was said, to whom, and what became of it."""
 
-import json as json_text
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from hivekeeper.domain.states import MailState
 from hivekeeper.errors import InputError
 from hivekeeper.hive import is_kept
 from hivekeeper.mailbox.boxes import read_json
+from hivekeeper.mailbox.worker import make_payload
 from hivekeeper.store import queries
 from hivekeeper.views import mail as views
 
@@ -106,7 +106,7 @@ def mail_send(
     """Send a message to a worker's agent."""
     hive = open_here()
     with hive.ledger.write(me()) as tx:
-        sent = commands.send_as_person(tx, hive.settings.protocol, type_, _name(to), _make_payload(text, payload))
+        sent = commands.send_as_person(tx, hive.settings.protocol, type_, _name(to), _say(text, payload))
         at_work, kept = views.find_reader(tx.connection, sent), is_kept(tx.connection)
     typer.echo(f"Sent to {sent.receiver}; {views.say_when(at_work, hive.settings.runners)}.")
     if not kept:
@@ -120,7 +120,7 @@ def mail_reply(mail: Mail, text: Text = "", *, type_: Type = p.INFORM, payload: 
     hive = open_here()
     with hive.ledger.write(me()) as tx:
         asked = views.get_mail(tx.connection, mail)
-        sent = commands.reply_as_person(tx, hive.settings.protocol, asked, _make_payload(text, payload), type_)
+        sent = commands.reply_as_person(tx, hive.settings.protocol, asked, _say(text, payload), type_)
     typer.echo(f"Replied to {sent.receiver}.")
     typer.echo(f"To see what becomes of it: hive mail thread {sent.thread}")
 
@@ -199,18 +199,11 @@ def _read_draft(row: MailRow, file: Path | None, protocol: Mapping[str, p.Messag
     return draft
 
 
-def _make_payload(text: str, payload: str) -> dict[str, Any]:
-    try:
-        fields = json_text.loads(payload or "{}")
-    except ValueError as error:
-        raise InputError(
-            f"--payload is not JSON: {error}.", advice="""For example: --payload '{"urgent": true}'"""
-        ) from None
-    if not isinstance(fields, dict):
-        raise InputError("--payload is not a JSON object.", advice="""For example: --payload '{"urgent": true}'""")
-    if not text and not fields:
+def _say(text: str, payload: str) -> dict[str, Any]:
+    said = make_payload(text, payload)
+    if not said:
         raise InputError("There is nothing to send.", advice="Add a text, or --payload.")
-    return {**({"text": text} if text else {}), **fields}
+    return said
 
 
 def _name(address: str) -> str:

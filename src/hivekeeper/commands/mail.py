@@ -43,6 +43,8 @@ def find_receiver(connection: Connection, address: str, convoy: str = "") -> Rec
 
     It is an address of the hive, an agent's name, `CONVOY.worker-N`, `worker-N` if only one is meant, or a task.
     """
+    if not address:
+        return "it names no receiver"
     if role := p.ADDRESSES.get(address):
         return Receiver(role.value, role)
     if tasks := queries.list_tasks_of_agent(connection, address):

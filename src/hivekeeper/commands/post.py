@@ -64,9 +64,15 @@ def receive(tx: Transaction, protocol: Mapping[str, p.MessageType], limits: Limi
         ]
         found: list[Receiver | str] = [Receiver(address, p.Role.WORKER, to.task, to.number) for address, to in everyone]
     else:
-        found = [find_receiver(tx.connection, said.receiver, file.task.convoy)]
+        found = [find_receiver(tx.connection, said.receiver or _find_asker(tx, said), file.task.convoy)]
     received = (_receive(tx, protocol, limits, file, said, receiver, is_full=is_full) for receiver in found)
     return [row for row in received if row is not None]
+
+
+def _find_asker(tx: Transaction, said: p.Draft) -> str:
+    """Find whom a reply without a receiver is for."""
+    parent = queries.find_mail(tx.connection, said.in_reply_to) if said.in_reply_to else None
+    return parent.sender if parent else ""
 
 
 def _receive(  # noqa: PLR0913 - one a fact
@@ -139,7 +145,8 @@ def _handle(tx: Transaction, type_: p.MessageType, file: Outgoing, said: p.Draft
             if now is None or not is_at_work or now.finished_at is not None:
                 return "its work was reported as finished before"
             commit = file.head if what == p.MERGE_READY else None
-            tx.record(e.AttemptFinished(task, number, commit), why=text)
+            is_unchanged = bool(said.payload.get("nothing_to_change"))
+            tx.record(e.AttemptFinished(task, number, commit, is_unchanged), why=text)
             return "the work is finished, and will be checked"
         case p.HELP_REQUEST, _:
             if is_at_work and said.payload.get("blocking") and _has_session(tx, task, number):

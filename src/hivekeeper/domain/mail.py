@@ -100,6 +100,7 @@ def to_file(row: MailRow) -> dict[str, Any]:
         "hops": row.hops,
         "thread": row.thread,
         "in_reply_to": row.parent,
+        "expects_reply": bool(row.expects_reply),
         "payload": row.get_payload(),
     }
 

@@ -115,7 +115,10 @@ PROTOCOL: Mapping[str, MessageType] = {
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message as a worker wrote it; `given_id` is the id that it chose."""
+    """A message as a worker wrote it; `given_id` is the id that it chose.
+
+    A reply without a receiver ("") is for whoever sent what it replies to.
+    """
 
     type: str
     receiver: str
@@ -137,7 +140,9 @@ def read_draft(said: object, protocol: Mapping[str, MessageType]) -> Draft | str
     if known is None:
         meant = find_nearest(type_, protocol)
         return f"there is no type {show(type_)}" + (f"; did you mean {meant}?" if meant else "")
-    if not isinstance(receiver, str) or not receiver:
+    if receiver is None and said.get("in_reply_to") is not None:
+        receiver = ""  # whoever sent what it replies to
+    elif not isinstance(receiver, str) or not receiver:
         return "it has no 'receiver'"
     if len(receiver) > MAX_ID or not receiver.isprintable():
         return "its 'receiver' is no address"

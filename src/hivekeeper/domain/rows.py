@@ -311,6 +311,7 @@ class AttemptRow:
     parked_seq: int = 0
     progress: str = ""
     finished_at: str | None = None
+    unchanged: int = 0
     pinned: str | None = None
 
 

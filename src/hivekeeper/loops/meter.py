@@ -28,6 +28,7 @@ from hivekeeper.domain.session import Hold, decide_hold
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
+from hivekeeper.mailbox.boxes import was_read
 from hivekeeper.runners import make_reader
 from hivekeeper.runners.reading import Lines, Reader
 from hivekeeper.store import queries
@@ -197,6 +198,10 @@ class Meter(Loop):
         ours = (m for m in queries.list_open_mail(connection, row.task) if is_for_worker(m, row.attempt or 0))
         told = [m for m in ours if m.seq > row.intended_seq and m.type != REWORK_REQUEST]
         if not told or self._get_runner(row).reach is not Reach.INTERRUPT:
+            return False
+        mailbox = self._places.mailbox(str(row.task), row.attempt or 0)
+        told = [mail for mail in told if not was_read(mailbox, mail.inbox_name)]
+        if not told:
             return False
         if any(self._is_urgent(mail) for mail in told):
             return True

@@ -21,10 +21,10 @@ from hivekeeper.domain.protocol import MAX_DEPTH
 MAX_BYTES = 1 << 20
 MAX_NAME = 200
 MAX_LISTED = 10_000
-INBOX, OUTBOX, ACKNOWLEDGED, SENT = "inbox", "outbox", ".done", ".sent"
+INBOX, OUTBOX, ACKNOWLEDGED, SENT, READ = "inbox", "outbox", ".done", ".sent", ".read"
 BAD = "bad-"
 _PART = ".part"  # whoever looks for *.json may find names with a dot in front too
-_PARENTS = {SENT: OUTBOX, ACKNOWLEDGED: INBOX}
+_PARENTS = {SENT: OUTBOX, ACKNOWLEDGED: INBOX, READ: INBOX}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,6 +58,16 @@ def has_unread(path: Path, delivered: Iterable[str]) -> bool:
             return box.list_outbox() != [] or any(box.find_place(name) != INBOX for name in delivered)
     except OSError:
         return False
+
+
+def was_read(path: Path, name: str) -> bool:
+    """Whether a worker has looked at a message in its inbox, as it says."""
+    try:
+        with Mailbox(path) as box:
+            os.stat(name, dir_fd=box.open(READ), follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 class Mailbox:

@@ -16,16 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hivekeeper.domain.protocol import DONE as DONE_TYPE
-from hivekeeper.domain.protocol import INFORM
 from hivekeeper.errors import InputError, UnavailableError
-from hivekeeper.mailbox.boxes import ACKNOWLEDGED, BAD, INBOX, MAX_BYTES, OUTBOX, SENT
+from hivekeeper.mailbox.boxes import ACKNOWLEDGED, BAD, INBOX, MAX_BYTES, OUTBOX, READ, SENT
 
-READ = ".read"  # in the inbox: an empty file for each message that was read
 ANSWER_WITHIN_S = 2.0
 _LOOK_EVERY_S = 0.02
 _ID = re.compile(r"(?!bad-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_NO_REPLY = frozenset({INFORM, DONE_TYPE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +36,7 @@ class Message:
     in_reply_to: str | None
     payload: Mapping[str, Any]
     is_new: bool
+    expects_reply: bool = False
     is_done: bool = False
 
     @property
@@ -47,11 +44,6 @@ class Message:
         """What it says in words, on one line."""
         said = self.payload.get("text") or self.payload.get("summary")
         return " ".join(str(said or json.dumps(dict(self.payload), ensure_ascii=False)).split())
-
-    @property
-    def may_expect_reply(self) -> bool:
-        """Whether its sender may wait for a reply; types of hive.toml are not known here."""
-        return self.type not in _NO_REPLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +203,9 @@ class WorkerMailbox:
         if not isinstance(said, dict) or not isinstance(payload := said.get("payload"), dict):
             return None
         id_, type_, sender, sent_at = (str(said.get(key) or "") for key in ("id", "type", "sender", "timestamp"))
-        is_done = directory == self._done
+        is_done, asks = directory == self._done, bool(said.get("expects_reply"))
         is_new = not is_done and not (self._read / name).exists()
-        return Message(name, id_, type_, sender, sent_at, said.get("in_reply_to"), payload, is_new, is_done)
+        return Message(name, id_, type_, sender, sent_at, said.get("in_reply_to"), payload, is_new, asks, is_done)
 
 
 def find_mailbox(environment: Mapping[str, str]) -> WorkerMailbox:
@@ -246,3 +238,14 @@ def _translate_os_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise UnavailableError(f"The mailbox cannot be used: {error.strerror or error}.") from error
+
+
+def make_payload(text: str, fields: str) -> dict[str, Any]:
+    """Make a payload of a text and of more fields, written as JSON."""
+    try:
+        more = json.loads(fields or "{}")
+    except ValueError:
+        more = None
+    if not isinstance(more, dict):
+        raise InputError("--payload is not a JSON object.", advice="""For example: --payload '{"files": 3}'""")
+    return {**({"text": text} if text else {}), **more}

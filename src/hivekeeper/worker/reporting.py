@@ -60,10 +60,12 @@ class Reporter:
         return told
 
     def read(self, wanted: str = "") -> Message:
-        """Get a message, which is then not new any more: the oldest new one if none is named."""
+        """Get a message, the oldest new one if none is named; then it is not new, and done if it expects no reply."""
         message = self.box.get(wanted) if wanted else self.box.get_next()
         if message.is_new:
             self.box.mark_read(message)
+        if not message.expects_reply:
+            self.box.acknowledge(message)
         return message
 
     def acknowledge(self, wanted: str) -> str:

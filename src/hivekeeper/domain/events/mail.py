@@ -183,11 +183,15 @@ class AttemptProgressed(Body):
 @event(
     "attempt.finished",
     "task",
-    updates(AttemptRow, states=(AttemptState.WORKING,), finished_at=AT, pinned=field_of("commit")),
+    updates(AttemptRow, "unchanged", states=(AttemptState.WORKING,), finished_at=AT, pinned=field_of("commit")),
 )
 class AttemptFinished(Body):
-    """A worker said that its work is finished, and with which commit if it said so of a branch."""
+    """A worker said that its work is finished, and with which commit if it said so of a branch.
+
+    `unchanged`: it says that nothing has to change.
+    """
 
     task: str
     attempt: int
     commit: str | None = None
+    unchanged: bool = False
