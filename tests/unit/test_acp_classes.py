@@ -25,6 +25,7 @@ CASES: list[tuple[Answer, Outcome]] = [
     (Answer(-32603, "Internal error: Authentication failed"), AUTH),
     (Answer(stop="end_turn", text="Missing environment variable: `OPENAI_API_KEY`"), AUTH),
     (Answer(stop="end_turn", text=GOOSE.format("Authentication error: Status: 401 Unauthorized")), AUTH),
+    (Answer(stop="end_turn", text="unexpected status 403 Forbidden: Permission denied"), AUTH),
     # A spent quota, which comes with the status of a rate limit.
     (Answer(402, "Payment required"), QUOTA),
     (Answer(-32603, "Internal error", {"codexErrorInfo": "usageLimitExceeded"}), QUOTA),
@@ -62,6 +63,8 @@ CASES: list[tuple[Answer, Outcome]] = [
     (Answer(-32603, "502 Bad Gateway"), FAILED),
     (Answer(-32603, "the model is overloaded"), FAILED),
     (Answer(stop="end_turn", text="Currently experiencing high demand, which may cause temporary errors."), FAILED),
+    (Answer(stop="end_turn", text="We\u2019re currently experiencing high demand, which may pass."), FAILED),
+    (Answer(stop="end_turn", text="Working on it\n\nNetwork error: Stream decode error"), FAILED),
     (Answer(stop="end_turn", text=GOOSE.format("Server error: Server error (500 Internal Server Error)")), FAILED),
     (Answer(stop="end_turn", text="Retrying (attempt 3/3, waiting 8s)\nRetry finished, resuming.\n"), FAILED),
     (Answer(stop="end_turn", text="Retrying (attempt 1/3, waiting 2s)"), FAILED),
@@ -74,6 +77,7 @@ CASES: list[tuple[Answer, Outcome]] = [
     (Answer(stop="max_turn_requests", text="again", acted=True), EMPTY),
     (Answer(stop="cancelled", text="again"), EMPTY),
     (Answer(stop="end_turn"), EMPTY),
+    (Answer(stop="end_turn", text="Warning: Model metadata for `x` not found.\n\n"), EMPTY),
     (Answer(stop="refusal"), REFUSED),
     # It says that it is done, whatever it writes about.
     (Answer(stop="end_turn", text="Done.", acted=True), DONE),

@@ -31,8 +31,9 @@ def write_steps(*steps: Step) -> str:
     return "\n".join(["Do this:", *map(json.dumps, steps), ""])
 
 
-def say(text: str) -> Step:
-    return {"update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}}
+def say(text: str, message: str = "m1") -> Step:
+    content = {"type": "text", "text": text}
+    return {"update": {"sessionUpdate": "agent_message_chunk", "content": content, "messageId": message}}
 
 
 def call(key: str, status: str = "in_progress", kind: str = "tool_call") -> Step:

@@ -85,6 +85,15 @@ def test_one_that_asks_for_it_without_end_is_stopped(desk: WorkerDesk) -> None:
     assert "it asked 150 times for what it may not have" in report.words
 
 
+def test_an_error_that_follows_words_of_the_model_is_a_message_of_its_own(desk: WorkerDesk) -> None:
+    steps = [say("Working on it, one mom"), say("ent please"), say("Network error: it was reset", message="m2")]
+    with ended(desk.start("", write_steps(*steps))) as running:
+        report = running.wait()
+    assert (report.outcome, report.words) == (Outcome.SERVER_ERROR, "Network error: it was reset")
+    texts = "".join(record["text"] for record in desk.read_records() if record["type"] == "text")
+    assert texts == "Working on it, one moment please\n\nNetwork error: it was reset"
+
+
 def test_permission_is_given_by_its_kind_whatever_it_is_called(desk: WorkerDesk) -> None:
     options = [
         {"optionId": "allow_once", "name": "Allow", "kind": "reject_once"},

@@ -44,7 +44,7 @@ TABLE = (
         Outcome.AUTH,
         codes=(-32000, 401, 403),
         words=r"Authentication ?(error|failed|required)|Incorrect API key|Missing environment variable",
-        numbers="401",
+        numbers="401|403",
     ),
     Row(
         Outcome.QUOTA,
@@ -93,7 +93,8 @@ TABLE = (
 # How a text begins that is an error of the program's and not the model's words.
 _MARK = re.compile(
     r"^(?:Ran into this error|Network error|(?:API )?Error\b|Missing environment variable|exceeded retry limit"
-    r"|unexpected status|stream disconnected|Quota exceeded|You've hit your|Currently experiencing|Incomplete response"
+    r"|unexpected status|stream disconnected|Quota exceeded|You.ve hit your|(?:We.re c|C)urrently experiencing"
+    r"|Incomplete response"
     r"|No response was returned|The model returned an empty|Retrying \(attempt|Retry finished, resuming|Info: "
     r"|\{\"error\")",
     re.MULTILINE,
@@ -143,7 +144,7 @@ def classify(answer: Answer) -> Verdict:
             return Verdict(row.outcome, _shorten(words), row.remedy, find_retry_s(words))
     if is_error:
         return Verdict(Outcome.SERVER_ERROR, _shorten(words), retry_s=find_retry_s(words))
-    if not answer.acted and not answer.text.strip():
+    if not answer.acted and not _NOTICE.sub("", answer.text).strip():
         return Verdict(Outcome.EMPTY, remedy=Remedy.CONTINUE)
     return Verdict(Outcome.DONE)
 

@@ -41,6 +41,7 @@ class Transcript:
         self._ended: set[str] = set()
         self._tokens_in = self._tokens_out = 0
         self._context = 0
+        self._message = ""
 
     @property
     def open_tool(self) -> str:
@@ -122,8 +123,11 @@ class Transcript:
         used = at(update, "_meta", "usage")
         if self._usage_by is UsageBy.CHUNKS and isinstance(used, dict):
             self._add(as_number(used.get("inputTokens")), as_number(used.get("outputTokens")))
-        text = as_text(at(update, "content", "text"))
+        text, message = as_text(at(update, "content", "text")), as_text(update.get("messageId"))
         if text:
+            # Another message is another paragraph: that of an error would else stand in the middle of a line.
+            text = f"\n\n{text}" if self.text and message != self._message else text
+            self._message = message
             self.outputs += 1
             self.text = (self.text + text)[-_MAX_TEXT:]
             self._records.say(text, now_s)
