@@ -85,6 +85,15 @@ def test_one_that_asks_for_it_without_end_is_stopped(desk: WorkerDesk) -> None:
     assert "it asked 150 times for what it may not have" in report.words
 
 
+@pytest.mark.parametrize(("total", "tokens_in"), [(None, 150), (157, 150), (107, 100)])
+def test_what_was_read_from_a_cache_is_counted_once(desk: WorkerDesk, total: int | None, tokens_in: int) -> None:
+    used = {"inputTokens": 100, "outputTokens": 7, "cachedReadTokens": 40, "cachedWriteTokens": 10}
+    used |= {"totalTokens": total} if total else {}
+    prompt = write_steps(*DONE_BY, {"answer": {"result": {"stopReason": "end_turn", "usage": used}}})
+    with ended(desk.start("", prompt)) as running:
+        assert running.wait().usage == Usage(tokens_in, 7, 0, 40, 10)
+
+
 def test_an_error_that_follows_words_of_the_model_is_a_message_of_its_own(desk: WorkerDesk) -> None:
     steps = [say("Working on it, one mom"), say("ent please"), say("Network error: it was reset", message="m2")]
     with ended(desk.start("", write_steps(*steps))) as running:

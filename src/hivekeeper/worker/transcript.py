@@ -4,7 +4,7 @@ Programs count tokens in four places, and mean three different things by them; `
 the session so far, if at all. What is recorded is what was used since this process began to work on the session.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from hivekeeper.domain.report import Usage
@@ -39,7 +39,7 @@ class Transcript:
         self.run_id = ""  # of the turn, where a program names it
         self._open: dict[str, str] = {}
         self._ended: set[str] = set()
-        self._tokens_in = self._tokens_out = 0
+        self._used = _NOTHING
         self._context = 0
         self._message = ""
 
@@ -86,30 +86,34 @@ class Transcript:
         used = result.get("usage")
         quota = at(result, "_meta", "quota", "token_count")
         if isinstance(quota, dict) and not isinstance(used, dict):
-            self._add(as_number(quota.get("input_tokens")), as_number(quota.get("output_tokens")))
+            self._add(Usage(as_number(quota.get("input_tokens")), as_number(quota.get("output_tokens"))))
         elif isinstance(used, dict):
             self._take_usage(used)
 
     def _take_usage(self, used: dict[str, Any]) -> None:
-        cached = as_number(used.get("cachedReadTokens")) + as_number(used.get("cachedWriteTokens"))
-        tokens_in, tokens_out = as_number(used.get("inputTokens")), as_number(used.get("outputTokens"))
+        names = ("inputTokens", "outputTokens", "cachedReadTokens", "cachedWriteTokens", "totalTokens")
+        tokens_in, tokens_out, read, written, total = (as_number(used.get(name)) for name in names)
         match self._usage_by:
             case UsageBy.TURN:
-                self._add(tokens_in + cached, tokens_out)
+                # With some programs the input includes what was cached; then their total shows it.
+                is_apart = not total or tokens_in + read + written + tokens_out <= total
+                whole = tokens_in + read + written if is_apart else tokens_in
+                self._add(Usage(whole, tokens_out, 0, read, written))
             case UsageBy.SESSION:
                 self.total = replace(self.total, tokens_in=tokens_in, tokens_out=tokens_out)
                 since = self.total - self._before
-                self._set(since.tokens_in, since.tokens_out)
+                self._used = Usage(since.tokens_in, since.tokens_out)
+                self._tell_usage()
             case UsageBy.REQUEST:  # the context after each request was added up; part of the last one was output
-                moved = min(tokens_out, self._tokens_in)
-                self._add(-moved, moved) if self._tokens_in else self._add(tokens_in, tokens_out)
+                moved = min(tokens_out, self._used.tokens_in)
+                self._add(Usage(-moved, moved) if self._used.tokens_in else Usage(tokens_in, tokens_out))
             case UsageBy.CHUNKS:
                 pass
 
     def _take_context(self, update: dict[str, Any]) -> None:
         used = as_number(update.get("used"))
         if self._usage_by is UsageBy.REQUEST and used != self._context and not self.is_replaying:
-            self._add(used, 0)
+            self._add(Usage(used))
         self._context = used
         cost = update.get("cost")
         if isinstance(cost, dict) and cost.get("currency", "USD") == "USD":
@@ -122,7 +126,7 @@ class Transcript:
     def _take_text(self, update: dict[str, Any], now_s: float) -> None:
         used = at(update, "_meta", "usage")
         if self._usage_by is UsageBy.CHUNKS and isinstance(used, dict):
-            self._add(as_number(used.get("inputTokens")), as_number(used.get("outputTokens")))
+            self._add(Usage(as_number(used.get("inputTokens")), as_number(used.get("outputTokens"))))
         text, message = as_text(at(update, "content", "text")), as_text(update.get("messageId"))
         if text:
             # Another message is another paragraph: that of an error would else stand in the middle of a line.
@@ -161,16 +165,13 @@ class Transcript:
         for key in list(self._open):
             self._end_tool(key, "left")
 
-    def _add(self, tokens_in: int, tokens_out: int) -> None:
-        self._set(self._tokens_in + tokens_in, self._tokens_out + tokens_out)
-
-    def _set(self, tokens_in: int, tokens_out: int) -> None:
-        self._tokens_in, self._tokens_out = tokens_in, tokens_out
+    def _add(self, used: Usage) -> None:
+        self._used += used
         self._tell_usage()
 
     def _tell_usage(self) -> None:
-        cost = (self.total - self._before).microusd
-        self._records.write("usage", tokens_in=self._tokens_in, tokens_out=self._tokens_out, microusd=cost)
+        used = replace(self._used, microusd=(self.total - self._before).microusd)
+        self._records.write("usage", **asdict(used))
 
 
 def find_model(result: dict[str, Any]) -> str:
