@@ -23,6 +23,7 @@ from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.loops import router
 from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, Mailbox
 from hivekeeper.store import queries
+from hivekeeper.working import outboxes
 from tests.crash.mutants import Mutant, Tier, move_before_record, record_before_delivery, sync_no_inbox
 from tests.crash.playing import scenario
 from tests.crash.stage import Play
@@ -44,7 +45,7 @@ def send(stage: Play, worker: str, name: str, **message: object) -> None:
 
 
 def find_router(keeper: Keeper) -> router.Router:
-    router.SETTLE_S = router.SWEEP_UNWATCHED_S = 0.0  # every pass looks at all of them
+    outboxes.SETTLE_S = router.SWEEP_UNWATCHED_S = 0.0  # every pass looks at all of them
     return next(loop for loop in keeper.loops if isinstance(loop, router.Router))
 
 

@@ -296,7 +296,7 @@ def move_before_record() -> None:
 
     def move_and_record(self: router.Router, found: Sequence[router.Found], to_people: Sequence[MailRow]) -> None:
         for each in found:
-            each.reasons = [""] * len(each.files)
+            each.reasons = [""] * len(each.batch.files)
             each.clear()
             each.reasons = []
         record(self, found, to_people)

@@ -13,36 +13,34 @@ Rules:
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from hivekeeper.commands import mail as commands
 from hivekeeper.commands.post import Outgoing, receive
 from hivekeeper.domain import events as e
 from hivekeeper.domain.mail import Limits, Unreadable, to_file
 from hivekeeper.domain.mail_row import MailRow
-from hivekeeper.domain.protocol import ADDRESSES, MERGE_READY, Draft, MessageType, read_draft
-from hivekeeper.domain.rows import AttemptRow, TaskRow
+from hivekeeper.domain.protocol import ADDRESSES
+from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.schema import Body
 from hivekeeper.domain.states import OPEN_ATTEMPTS, AttemptState, MailState
 from hivekeeper.errors import UnavailableError
-from hivekeeper.git.clone import read_head
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.mailbox.boxes import ACKNOWLEDGED, MAX_LISTED, OUTBOX, SENT, Delivery, Listed, Mailbox, Read, deliver
+from hivekeeper.mailbox.boxes import ACKNOWLEDGED, OUTBOX, SENT, Delivery, Mailbox, deliver
 from hivekeeper.mailbox.watching import Watcher
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
+from hivekeeper.working.outboxes import SETTLE_S, Batch, Key, Outboxes
 
-SETTLE_S = 2.0  # how long a file that does not parse must be unchanged before it is quarantined
-MAX_FILES, MAX_BYTES = 32, 1 << 20  # of one mailbox in a pass
-MAX_BOXES, MAX_LOOKING_S = 32, 0.1  # in a pass
+MAX_BOXES, MAX_LOOKING_S = 32, 0.02  # in a pass
 MAX_DELIVERED = 64  # in a pass
-SWEEP_S, SWEEP_UNWATCHED_S = 30.0, 1.0
+SWEEP_S, SWEEP_UNWATCHED_S = 60.0, 1.0
 # What is wrong with the machine, and not with one mailbox.
 _OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _AT_WORK = (AttemptState.WORKING, AttemptState.PARKED)
-Key = tuple[str, int]  # a task and an attempt at it
 
 
 @dataclass(slots=True)
@@ -51,23 +49,16 @@ class Found:
 
     key: Key
     box: Mailbox | None = None
-    files: list[Outgoing] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)  # theirs in the outbox
+    batch: Batch = field(default_factory=Batch)
     done: list[tuple[MailRow, str]] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)  # why each was refused, if it was
-    is_flooded: bool = False  # all that lies in the outbox is set aside
-
-    def add(self, name: str, file: Outgoing) -> None:
-        """Add a file."""
-        self.names.append(name)
-        self.files.append(file)
+    reasons: list[str] = field(default_factory=list)  # why each file was refused, if it was
 
     def clear(self) -> None:
         """Move what was recorded out of the outbox."""
-        if self.box is not None and self.is_flooded:
+        if self.box is not None and self.batch.is_flooded:
             self.box.replace_outbox()
         elif self.box is not None:
-            for name, reason in zip(self.names, self.reasons, strict=True):
+            for (name, _), reason in zip(self.batch.files, self.reasons, strict=True):
                 self.box.finish(name, reason)
 
 
@@ -85,9 +76,7 @@ class Router(Loop):
         self._boxes: set[Key] = set()  # the mailboxes of attempts under way
         self._due: dict[Key, None] = {}  # those that changed, in turn
         self._behind: dict[Key, None] = {}  # those that wait behind them
-        self._listed: dict[Key, deque[Listed]] = {}  # what else lies in the outboxes of those behind
-        self._unsettled: dict[Key, dict[str, tuple[Listed, float]]] = {}  # files that may still be written
-        self._settle_s: dict[Key, float] = {}  # when to look at these again
+        self._outboxes = Outboxes(self._places, self._settings.protocol, self._clock)
         self._placed: dict[str, tuple[MailRow, Key]] = {}  # messages that lie in an inbox, which is not recorded yet
         self._blocked: set[Key] = set()  # mailboxes that something is wrong with, until the next look at all
         self._swept_s = float("-inf")
@@ -120,7 +109,7 @@ class Router(Loop):
                 self._find_boxes(connection)
                 found = list(self._look_around(connection, opened))
             counts = {
-                "received": sum(len(each.files) for each in found),
+                "received": sum(len(each.batch.files) for each in found),
                 "acknowledged": sum(len(each.done) for each in found),
                 "delivered": len(self._placed),
                 "for_people": len(to_people := queries.list_undelivered_to_hive(connection)),
@@ -149,6 +138,7 @@ class Router(Loop):
         except OSError as error:
             if error.errno in _OF_MACHINE:
                 self._problem = self._problem or error
+                self._due[key] = None
             else:
                 self._blocked.add(key)
 
@@ -170,22 +160,18 @@ class Router(Loop):
             for key in self._boxes - there:
                 self._watcher.forget(key)
             self._boxes = there
-            self._unsettled = {key: files for key, files in self._unsettled.items() if files and key in there}
+            self._outboxes.keep(there)
             self._blocked.clear()
             self._behind.update(dict.fromkeys(there - self._due.keys()))
-        for key in [key for key, settle_s in self._settle_s.items() if now_s >= settle_s]:
-            del self._settle_s[key]
-            self._due[key] = None
+        self._due.update(dict.fromkeys(self._outboxes.take_settled()))
 
     def _look_around(self, connection: Connection, opened: ExitStack) -> Iterator[Found]:
-        """Look at mailboxes in turn while there is time, one at least of those that changed and of those behind."""
+        """Look at mailboxes, each once, while there is time: at one of those behind, then at those that changed."""
         until_s = self._clock.monotonic() + MAX_LOOKING_S
-        for number in range(MAX_BOXES):
-            is_late = number > 1 and self._clock.monotonic() > until_s
-            turns = self._behind if self._behind and (number == 0 or not self._due) else self._due
-            if not turns or is_late:
+        turns = dict.fromkeys(islice(chain(islice(self._behind, 1), self._due, self._behind), MAX_BOXES))
+        for number, key in enumerate(turns):
+            if number > 1 and self._clock.monotonic() > until_s:
                 return
-            key = next(iter(turns))
             self._behind.pop(key, None)
             self._due.pop(key, None)
             if key not in self._blocked:
@@ -194,7 +180,7 @@ class Router(Loop):
     def _set_interval(self) -> None:
         if self._due or self._behind or self._placed or self._has_more:
             self.interval_s = 0.0
-        elif self._settle_s:
+        elif self._outboxes.is_settling:
             self.interval_s = SETTLE_S / 4
         else:
             self.interval_s = SWEEP_S if self._watcher.is_watching or not self._boxes else SWEEP_UNWATCHED_S
@@ -212,66 +198,16 @@ class Router(Loop):
                 found.box = box = opened.enter_context(Mailbox(self._places.mailbox(*key)))
                 self._watcher.watch(key, (box.open(OUTBOX), box.open(ACKNOWLEDGED)))
                 box.open(SENT)
-                self._find_files(found, box, task, attempt)
+                found.batch = self._outboxes.read(box, task, attempt)
+                if found.batch.has_more:
+                    self._behind[key] = None
                 if attempt.number == task.attempts:  # those of an earlier one are forwarded
                     found.done = list(self._find_done(connection, box, task.key))
             except NotADirectoryError as error:
                 said = Unreadable(f"{error.filename} in its mailbox is a link or a file, and must be a directory")
-                found = Found(key, files=[Outgoing(task, attempt, str(error.filename), "no directory", said)])
+                told = Outgoing(task, attempt, str(error.filename), "no directory", said)
+                found = Found(key, batch=Batch([("", told)]))
         yield found
-
-    def _find_files(self, found: Found, box: Mailbox, task: TaskRow, attempt: AttemptRow) -> None:
-        """Read files of an outbox, as many as it has a turn for; it waits behind others with the rest."""
-        key, size = found.key, 0
-        waiting = self._listed.pop(key, None)
-        if (listed := waiting) is None:
-            if (all_of_them := box.list_outbox()) is None:
-                said = Unreadable(f"its outbox held more than {MAX_LISTED} files; it was set aside, and is empty now")
-                found.add(OUTBOX, Outgoing(task, attempt, OUTBOX, box.identify_outbox(), said))
-                found.is_flooded = True
-                return
-            listed = deque(all_of_them)
-            if unsettled := self._unsettled.pop(key, None):
-                names = {each.name for each in listed}
-                self._unsettled[key] = {name: seen for name, seen in unsettled.items() if name in names}
-        for _ in range(MAX_FILES):
-            while listed and self._is_settling(key, listed[0]):
-                listed.popleft()
-            if not listed or size >= MAX_BYTES:
-                break
-            each = listed.popleft()
-            size += each.stamp[1]
-            if (file := self._read(box, task, attempt, each)) is not None:
-                found.add(each.name, file)
-        if listed:
-            self._listed[key] = listed
-        if listed or waiting is not None:
-            self._behind[key] = None
-
-    def _is_settling(self, key: Key, listed: Listed) -> bool:
-        """Whether a file that did not parse has not been unchanged for long enough to read it again."""
-        before, since_s = self._unsettled.get(key, {}).get(listed.name, (None, 0.0))
-        if before is None or before.stamp != listed.stamp or self._clock.monotonic() - since_s >= SETTLE_S:
-            return False
-        self._settle_s.setdefault(key, since_s + SETTLE_S)
-        return True
-
-    def _read(self, box: Mailbox, task: TaskRow, attempt: AttemptRow, listed: Listed) -> Outgoing | None:
-        """Read a file of an outbox; None if it is gone, or may still be written."""
-        key, now_s = (task.key, attempt.number), self._clock.monotonic()
-        if (read := box.read(listed)) is None:
-            return None
-        unsettled = self._unsettled.setdefault(key, {})
-        before, _ = unsettled.pop(listed.name, (None, now_s))
-        if read.may_be_incomplete and (before is None or before.stamp != listed.stamp):
-            unsettled[listed.name] = (listed, now_s)
-            self._settle_s.setdefault(key, now_s + SETTLE_S)
-            return None
-        draft, head = _to_draft(read, self._settings.protocol), None
-        if isinstance(draft, Draft) and self._settings.protocol[draft.type].handled_as == MERGE_READY:
-            head = read_head(self._places.sandbox(*key) / "work")
-        name = listed.name if listed.name.isprintable() else ascii(listed.name)[1:-1]
-        return Outgoing(task, attempt, name, read.digest, draft, head)
 
     def _find_done(self, connection: Connection, box: Mailbox, task: str) -> Iterator[tuple[MailRow, str]]:
         """Find messages in the inbox of a task's worker that were acknowledged or removed."""
@@ -295,7 +231,7 @@ class Router(Loop):
             for each in found:
                 for mail, why in each.done:
                     commands.handle_mail(tx, mail, why)
-                for file in each.files:
+                for _, file in each.batch.files:
                     each.reasons.append(_find_reason(receive(tx, self._settings.protocol, self._limits, file)))
         self._placed.clear()
 
@@ -328,11 +264,6 @@ def _is_open(connection: Connection, key: Key) -> bool:
 
 def _find_attempt(connection: Connection, key: Key) -> AttemptRow | None:
     return queries.find(connection, AttemptRow, task=key[0], number=key[1])
-
-
-def _to_draft(read: Read, protocol: Mapping[str, MessageType]) -> Draft | Unreadable:
-    draft = read.problem or read_draft(read.said, protocol)
-    return Unreadable(draft, read.text) if isinstance(draft, str) else draft
 
 
 def _find_reason(rows: Sequence[MailRow]) -> str:
