@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from inotify_simple import INotify, flags
+
 from benchmarks import Figure
 from benchmarks.ledger import BENCHED_BY, Say
 from hivekeeper.commands.attempts import dispatch_task
@@ -34,7 +36,7 @@ from hivekeeper.errors import UnavailableError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, SENT, Mailbox
-from hivekeeper.mailbox.watching import MOVED_TO, Inotify
+from hivekeeper.mailbox.watching import watch_directory
 from hivekeeper.places import Places
 from hivekeeper.settings import Settings
 from hivekeeper.store import queries
@@ -235,15 +237,15 @@ class _Workers:
     def __init__(self, root: Path, crowd: int) -> None:
         self._boxes = [Mailbox(Places(root).mailbox(f"crowd/t{number}", 1)) for number in range(crowd)]
         self._chance, self._sent = random.Random(crowd), 0  # noqa: S311 - a choice, not a secret
-        self._inotify = Inotify()
-        self._inboxes = {self._inotify.add(box.open(INBOX)): box for box in self._boxes}
+        self._inotify = INotify(nonblocking=True)
+        self._inboxes = {watch_directory(self._inotify, box.open(INBOX), flags.MOVED_TO): box for box in self._boxes}
         self._delays_ms: list[float] = []
 
     def play(self, how: str, messages: int, a_second: int) -> dict[str, object]:
         """Send so many messages, at a rate or as fast as they go, and receive them all."""
         self._delays_ms.clear()
         poll = select.poll()
-        poll.register(self._inotify.descriptor, select.POLLIN)
+        poll.register(self._inotify.fileno(), select.POLLIN)
         began, sent = time.perf_counter(), 0
         while len(self._delays_ms) < messages:
             due = messages if not a_second else min(messages, int((time.perf_counter() - began) * a_second) + 1)
@@ -276,8 +278,8 @@ class _Workers:
             os.fsync(directory)
 
     def _receive(self) -> None:
-        for number, mask, name in self._inotify.read():
-            if name.startswith(".") or not mask & MOVED_TO:
+        for number, _, _, name in self._inotify.read(timeout=0):
+            if name.startswith("."):
                 continue
             box = self._inboxes[number]
             file = os.open(name, os.O_RDONLY, dir_fd=box.open(INBOX))

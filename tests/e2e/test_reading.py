@@ -84,7 +84,14 @@ def test_a_table_that_no_terminal_reads_is_not_wrapped(shell: Shell) -> None:
 
 
 def test_in_eighty_columns_a_workers_title_is_cut_first() -> None:
-    row = {"worker": 12, "task": "auth-module/AUTH-140-refresh", "state": "working", "for_s": 75, "silent_s": None}
+    row = {
+        "worker": 12,
+        "task": "auth-module/AUTH-140-refresh",
+        "state": "working",
+        "for_s": 75,
+        "silent_s": None,
+        "progress": "",
+    }
     out = Console(width=80, color_system=None, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     out.print(render.draw_workers([{**row, "title": "Add refresh-token rotation to the login flow"}], 5))
     out.file.close()

@@ -12,7 +12,7 @@ from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.names import find_nearest
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import HELP
-from hivekeeper.domain.states import AttemptState, MailState, TaskState
+from hivekeeper.domain.states import OPEN_TASKS, AttemptState, MailState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -48,15 +48,17 @@ def find_receiver(connection: Connection, address: str, convoy: str = "") -> Rec
     if role := p.ADDRESSES.get(address):
         return Receiver(role.value, role)
     if tasks := queries.list_tasks_of_agent(connection, address):
-        keys = {task.key for task in tasks}
-        working = (each for state in _IN_SESSION for each, _ in queries.list_open_attempts(connection, state))
-        at_work = next((each for each in working if each.task in keys), None)
+        last = (queries.find(connection, AttemptRow, task=task.key, number=task.attempts) for task in tasks)
+        at_work = next((each for each in last if each is not None and each.state in _IN_SESSION), None)
         found = (at_work.task, at_work.number) if at_work else (None, None)  # it waits for the agent's next session
         return Receiver(address, p.Role.WORKER, *found)
     attempts = _list_workers(connection, address, convoy)
     if len(attempts) > 1:
         return f"'{address}' may mean {', '.join(f'{each.convoy}.{address}' for each in attempts)}"
     task = queries.find_task(connection, attempts[0].task if attempts else address)
+    if task is None and len(by_id := _list_tasks(connection, address, convoy)) > 1:
+        return f"'{address}' may mean {', '.join(each.key for each in by_id)}"
+    task = task or next(iter(by_id), None)
     if task is None:
         meant = find_nearest(address, queries.list_addresses(connection))
         return f"there is no receiver '{address}'" + (f"; did you mean '{meant}'?" if meant else "")
@@ -64,6 +66,12 @@ def find_receiver(connection: Connection, address: str, convoy: str = "") -> Rec
         return f"{address} has ended: {task.key} is {task.state}"
     named = name_worker(task, attempts[0].worker) if attempts else task.agent or task.key
     return Receiver(named, p.Role.WORKER, task.key, task.attempts)
+
+
+def _list_tasks(connection: Connection, name: str, convoy: str) -> list[TaskRow]:
+    """List the tasks that an id may mean: those of this convoy, or else those that have not ended."""
+    found = queries.list_tasks_by_id(connection, name)
+    return [each for each in found if each.convoy == convoy] or [each for each in found if each.state in OPEN_TASKS]
 
 
 def _list_workers(connection: Connection, address: str, convoy: str) -> list[AttemptRow]:

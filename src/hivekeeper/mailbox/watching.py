@@ -5,60 +5,21 @@ mailbox more or less costs a call or two, however many there are, and while noth
 """
 
 import contextlib
-import ctypes
 import os
 import select
-import struct
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
+from inotify_simple import Event, INotify, flags
+
 K = TypeVar("K", bound=Hashable)
-MOVED_TO = 0x80
-_CLOSE_WRITE, _CREATE, _DELETE_SELF, _MOVE_SELF = 0x8, 0x100, 0x400, 0x800
-_OVERFLOW, _IGNORED, _ONLY_DIRECTORIES = 0x4000, 0x8000, 0x1000000
-_MASK = _CLOSE_WRITE | MOVED_TO | _CREATE | _DELETE_SELF | _MOVE_SELF | _ONLY_DIRECTORIES
-_EVENT = struct.Struct("iIII")
-_BUFFER_BYTES = 1 << 16
-_libc = ctypes.CDLL(None, use_errno=True)
+_MASK = flags.CLOSE_WRITE | flags.MOVED_TO | flags.CREATE | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
 
 
-class Inotify:
-    """The kernel's word on open directories."""
-
-    def __init__(self) -> None:
-        """Open it; OSError if this user has too many."""
-        self.descriptor = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-
-    def add(self, directory: int) -> int:
-        """Watch an open directory; return its number, which is the same if it is watched already."""
-        return _check(_libc.inotify_add_watch(self.descriptor, b"/proc/self/fd/%d" % directory, _MASK))
-
-    def remove(self, number: int) -> None:
-        """Watch a directory no more."""
-        _libc.inotify_rm_watch(self.descriptor, number)  # fails if the directory is gone, which is as well
-
-    def read(self) -> list[tuple[int, int, str]]:
-        """Read what has happened: the number of a directory, what it was, and the name of the file."""
-        with contextlib.suppress(BlockingIOError):
-            data, found, at = os.read(self.descriptor, _BUFFER_BYTES), list[tuple[int, int, str]](), 0
-            while at < len(data):
-                number, mask, _, size = _EVENT.unpack_from(data, at)
-                at += _EVENT.size + size
-                found.append((number, mask, os.fsdecode(data[at - size : at].rstrip(b"\0"))))
-            return found
-        return []
-
-    def close(self) -> None:
-        """Stop watching all of them."""
-        os.close(self.descriptor)
-
-
-def _check(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result
+def watch_directory(inotify: INotify, directory: int, mask: int = _MASK) -> int:
+    """Watch an open directory; return its number, which is the same if it is watched already."""
+    return int(inotify.add_watch(f"/proc/self/fd/{directory}", mask))
 
 
 class Watcher(Generic[K]):
@@ -70,7 +31,7 @@ class Watcher(Generic[K]):
         self._keys: dict[int, K] = {}
         self._watches: dict[K, set[int]] = {}
         self._refused: set[K] = set()  # there are too many watches
-        self._inotify: Inotify | None = None
+        self._inotify: INotify | None = None
         self._stop = -1
         self._thread: threading.Thread | None = None
         self._wake: Callable[[], None] | None = None
@@ -102,7 +63,7 @@ class Watcher(Generic[K]):
             return
         try:
             inotify = self._begin()
-            numbers = {inotify.add(directory) for directory in directories}
+            numbers = {watch_directory(inotify, directory) for directory in directories}
         except OSError:
             self._refused.add(key)
             return
@@ -127,36 +88,37 @@ class Watcher(Generic[K]):
             changed, self._changed = self._changed, set()
         return changed
 
-    def _begin(self) -> Inotify:
+    def _begin(self) -> INotify:
         if self._inotify is None:
-            self._inotify = Inotify()
+            self._inotify = INotify(nonblocking=True)
             self._stop = os.eventfd(0, os.EFD_CLOEXEC)
             self._thread = threading.Thread(target=self._run, args=(self._inotify,), name="mailboxes", daemon=True)
             self._thread.start()
         return self._inotify
 
-    def _remove(self, inotify: Inotify, numbers: Iterable[int]) -> None:
+    def _remove(self, inotify: INotify, numbers: Iterable[int]) -> None:
         for number in numbers:
-            inotify.remove(number)
+            with contextlib.suppress(OSError):  # the directory is gone, which is as well
+                inotify.rm_watch(number)
             self._keys.pop(number, None)
 
-    def _run(self, inotify: Inotify) -> None:
+    def _run(self, inotify: INotify) -> None:
         poll = select.poll()
-        for descriptor in (inotify.descriptor, self._stop):
+        for descriptor in (inotify.fileno(), self._stop):
             poll.register(descriptor, select.POLLIN)
         while self._stop not in {descriptor for descriptor, _ in poll.poll()}:
-            if self._note(inotify.read()) and (wake := self._wake) is not None:
+            if self._note(inotify.read(timeout=0)) and (wake := self._wake) is not None:
                 wake()
 
-    def _note(self, events: Iterable[tuple[int, int, str]]) -> bool:
+    def _note(self, events: Iterable[Event]) -> bool:
         """Note what has changed; whether anybody needs to know."""
         with self._lock:
             before = len(self._changed)
-            for number, mask, name in events:
+            for number, mask, _, name in events:
                 key = self._keys.get(number)
-                if mask & _OVERFLOW:
+                if mask & flags.Q_OVERFLOW:
                     self._changed.update(self._watches)
-                elif mask & _IGNORED:
+                elif mask & flags.IGNORED:
                     self._keys.pop(number, None)
                 elif key is not None and not name.startswith("."):  # a draft
                     self._changed.add(key)

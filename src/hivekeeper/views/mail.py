@@ -72,7 +72,7 @@ def say_when(reader: RunRow | None, runners: Mapping[str, Runner]) -> str:
     runner = runners.get(reader.runner or "")
     if runner is None or runner.reach is Reach.NONE:
         return "it is in its inbox once it looks there"
-    return "it gets it after its current turn"
+    return "it gets it while it works" if runner.reach is Reach.SESSION else "it gets it after its current turn"
 
 
 def list_mail_needs(connection: Connection, reply_within_s: float, *, now: str) -> Iterator[tuple[str, str]]:
