@@ -191,7 +191,7 @@ def is_clear(outbox: Path) -> bool:
 
 
 def test_a_flood_in_one_outbox_delays_no_other_message(tmp_path: Path) -> None:
-    with open_post(tmp_path / "hive", "kind", "good", "flood") as post:
+    with open_post(tmp_path / "hive", "kind", "good", "flood", hourly=10**6) as post:
         for number in range(FLOOD - 10):
             post.send("flood", f"{number}.json", receiver="person", text=f"{number}")
         post.keeper.start()

@@ -35,8 +35,8 @@ from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.working.outboxes import SETTLE_S, Batch, Key, Outboxes
 
-MAX_BOXES, MAX_LOOKING_S = 32, 0.02  # in a pass
-MAX_DELIVERED = 64  # in a pass
+MAX_BOXES, MAX_LOOKING_S = 64, 0.04  # in a pass
+MAX_DELIVERED = 128  # in a pass
 SWEEP_S, SWEEP_UNWATCHED_S = 60.0, 1.0
 # What is wrong with the machine, and not with one mailbox.
 _OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
