@@ -115,6 +115,8 @@ def _kill(pid: int, start_ticks: int) -> None:
         if not poll.poll(_WAIT_FOR_DEATH_S * 1000):
             what = f"The abandoned keeper {pid} was killed and does not die."
             raise UnavailableError(what, advice="It hangs in the kernel, perhaps on a dead disk. Check dmesg.")
+    except ProcessLookupError:
+        return  # it died meanwhile
     except PermissionError:
         what = f"The abandoned keeper {pid} belongs to another user and cannot be stopped by you."
         raise AnotherKeeperError(what, advice=f"Have its owner type: kill -9 {pid}") from None
@@ -134,6 +136,8 @@ def ask_to_stop(lease: LeaseRow, wait_s: float) -> bool:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             return bool(poll.poll(wait_s * 1000))
+    except ProcessLookupError:
+        pass  # it died meanwhile
     finally:
         os.close(descriptor)
     return True
