@@ -294,12 +294,17 @@ def move_before_record() -> None:
     """Move a worker's file out of its outbox, and record only then what it came to."""
     record = router.Router._record  # noqa: SLF001 - planted where it would be written
 
-    def move_and_record(self: router.Router, found: Sequence[router.Found], to_people: Sequence[MailRow]) -> None:
+    def move_and_record(
+        self: router.Router,
+        found: Sequence[router.Found],
+        to_people: Sequence[MailRow],
+        stale: Sequence[MailRow],
+    ) -> None:
         for each in found:
             each.reasons = [""] * len(each.batch.files)
             each.clear()
             each.reasons = []
-        record(self, found, to_people)
+        record(self, found, to_people, stale)
 
     router.Router._record = move_and_record  # type: ignore[method-assign]  # noqa: SLF001 - see above
 

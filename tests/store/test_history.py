@@ -25,7 +25,7 @@ from hivekeeper.loops.janitor import Janitor
 from hivekeeper.places import Places
 from hivekeeper.sandbox.isolation import Isolation, Level
 from hivekeeper.settings import Settings
-from hivekeeper.store import queries
+from hivekeeper.store import asking, queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events, read_head
 from hivekeeper.store.replay import (
@@ -525,7 +525,7 @@ def test_cursors_move_forward_only_and_each_by_itself_and_are_no_events(world: W
 
 
 def test_events_about_a_subject_are_found_by_the_index(world: World) -> None:
-    sql = queries._sql("list_events_about")  # noqa: SLF001 - the very text that is run
+    sql = asking.read_sql("list_events_about")
     values: dict[str, str | int] = {"subject": "c", "first": "c/", "beyond": "c0", "after": 0, "until": 9, "limit": 9}
     with world.ledger.read() as connection:
         plan = [str(row[-1]) for row in connection.rows(f"EXPLAIN QUERY PLAN {sql}", values)]

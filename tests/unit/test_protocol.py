@@ -112,14 +112,14 @@ def test_the_table_of_senders_and_receivers_is_that_of_the_books() -> None:
 ASKED = Facts(PROTOCOL["inform"], "a", Receiver("b", Role.WORKER), "m", ROW, PROTOCOL["query"])
 REFUSED = {
     "an answer to nothing": (replace(ASKED, parent=None), MailState.RETURNED, "it replies to 'm', and there is no"),
-    "an answer to what another was asked": (replace(ASKED, sender="c"), MailState.RETURNED, "which was sent to a"),
+    "an answer to what another was asked": (replace(ASKED, was_asked=False), MailState.RETURNED, "which was sent to a"),
     "an answer to what has none": (
         replace(ASKED, parent_type=PROTOCOL["inform"]),
         MailState.RETURNED,
         "a message of type inform, which has no reply",
     ),
     "to oneself": (
-        replace(ASKED, receiver=Receiver("a", Role.WORKER)),
+        replace(ASKED, is_own=True),
         MailState.RETURNED,
         "it is addressed to its sender",
     ),
@@ -132,6 +132,11 @@ REFUSED = {
         replace(ASKED, parent=replace(ROW, hops=12)),
         MailState.DROPPED,
         "hop-cap: the conversation has passed 12 hops",
+    ),
+    "one reply too many": (
+        replace(ASKED, replies=3),
+        MailState.DROPPED,
+        "replies: a has replied 3 times to that message",
     ),
     "one conversation too many": (
         replace(ASKED, replies_to=None, parent=None, parent_type=None, recent=60),

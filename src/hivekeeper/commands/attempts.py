@@ -64,6 +64,7 @@ def cancel_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow) -> None:
     """Record that a cancelled task's attempt has ended, and with it the task."""
     tx.record(e.AttemptCancelled(task.key, attempt.number), why=task.reason)
     tx.record(e.TaskCancelled(task.key), why=task.reason)
+    return_mail(tx, task.key, "its task was cancelled")
 
 
 def sweep_attempt(tx: Transaction, attempt: AttemptRow) -> None:

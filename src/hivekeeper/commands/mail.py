@@ -12,14 +12,14 @@ from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.names import find_nearest
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import HELP
-from hivekeeper.domain.states import OPEN_TASKS, AttemptState, MailState, TaskState
+from hivekeeper.domain.states import OPEN_TASKS, MailState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 
+_ACTED_ON = (p.TASK_COMPLETE, p.MERGE_READY, p.STATUS_UPDATE)
 _MAX_DIGITS = 9
-_IN_SESSION = (AttemptState.WORKING, AttemptState.PARKED)
 _NO_TASK = "_hive"  # what begins the ids of messages that are about no task
 
 
@@ -47,11 +47,12 @@ def find_receiver(connection: Connection, address: str, convoy: str = "") -> Rec
         return "it names no receiver"
     if role := p.ADDRESSES.get(address):
         return Receiver(role.value, role)
+    if sessions := queries.list_sessions_of_agent(connection, address):
+        return Receiver(address, p.Role.WORKER, sessions[0].task, sessions[0].number)
     if tasks := queries.list_tasks_of_agent(connection, address):
-        last = (queries.find(connection, AttemptRow, task=task.key, number=task.attempts) for task in tasks)
-        at_work = next((each for each in last if each is not None and each.state in _IN_SESSION), None)
-        found = (at_work.task, at_work.number) if at_work else (None, None)  # it waits for the agent's next session
-        return Receiver(address, p.Role.WORKER, *found)
+        if any(task.state in OPEN_TASKS for task in tasks):
+            return Receiver(address, p.Role.WORKER)  # it waits for the agent's next session
+        return f"{address} has ended: all its tasks have"
     attempts = _list_workers(connection, address, convoy)
     if len(attempts) > 1:
         return f"'{address}' may mean {', '.join(f'{each.convoy}.{address}' for each in attempts)}"
@@ -186,6 +187,14 @@ def close_mail(tx: Transaction, mail: MailRow, why: str) -> bool:
     return True
 
 
+def close_help(tx: Transaction, task: TaskRow, why: str) -> None:
+    """Record that a person has dealt with what a task's workers asked for, so that it does not wait for that."""
+    for mail in queries.list_open_mail_of_task(tx.connection, task.key):
+        if mail.type == p.HELP_REQUEST and mail.receiver in p.ADDRESSES:
+            close_mail(tx, mail, why)
+    lift_hold(tx, "task", task.key, cause=HELP, why=why)
+
+
 def requeue_mail(tx: Transaction, protocol: Mapping[str, p.MessageType], mail: MailRow, draft: p.Draft) -> MailRow:
     """Record that a quarantined message is delivered after all, as a person has mended it."""
     if mail.state is not MailState.QUARANTINED:
@@ -196,8 +205,12 @@ def requeue_mail(tx: Transaction, protocol: Mapping[str, p.MessageType], mail: M
         raise InputError(f"It was not requeued: {found}.", advice=drop)
     if (p.Role.WORKER, found.role) not in protocol[draft.type].routes:
         raise InputError(f"A worker cannot send {draft.type} to {found.address}.", advice=drop)
+    type_ = protocol[draft.type]
+    if type_.handled_as in _ACTED_ON:
+        raise InputError(f"{draft.type} is acted on when it is sent, and cannot be requeued.", advice=drop)
     task, attempt = (found.task, found.attempt) if found.role is p.Role.WORKER else (mail.task, mail.attempt)
-    body = e.MailRequeued(mail.id, draft.type, found.address, task, attempt, draft.payload)
+    asks = type_.expects_reply
+    body = e.MailRequeued(mail.id, draft.type, found.address, task, attempt, draft.payload, expects_reply=asks)
     tx.record(body, why="requeued by a person")
     return get_row(tx, mail.id)
 
@@ -243,8 +256,12 @@ def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, 
 
     If it `is_reported` and its worker has not said that it is done, that is recorded in its name.
     """
-    for mail in queries.list_open_mail(tx.connection, task.key):
-        if mail.receiver in p.ADDRESSES or (mail.attempt or 0) > attempt.number:
+    for mail in queries.list_open_mail_of_task(tx.connection, task.key):
+        if mail.receiver in p.ADDRESSES:
+            if mail.type == p.HELP_REQUEST and mail.origin == name_origin(task.key, attempt.number):
+                tx.record(e.MailHandled(mail.id), why="the attempt that asked for help has ended")
+            continue
+        if (mail.attempt or 0) > attempt.number:
             continue
         if mail.delivered_run is not None:
             tx.record(e.MailHandled(mail.id), why="the attempt that read it has ended")
@@ -263,9 +280,16 @@ def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, 
         tx.record(body, why="recorded by the hive: the worker ended without a message")
 
 
+def return_stale(tx: Transaction, mail: MailRow) -> None:
+    """Record that a message's task has ended."""
+    now = queries.find_mail(tx.connection, mail.id)
+    if now is not None and now.state is MailState.ACCEPTED:
+        tx.record(e.MailReturned(mail.id), why="its task has ended")
+
+
 def return_mail(tx: Transaction, task: str, why: str) -> None:
     """Record that nobody will read what is left for a task, nor answer it; what a person is told stays."""
-    for mail in queries.list_open_mail(tx.connection, task):
+    for mail in queries.list_open_mail_of_task(tx.connection, task):
         if mail.delivered_run is not None or (mail.receiver in p.ADDRESSES and mail.expects_reply):
             tx.record(e.MailHandled(mail.id), why=why)
         elif mail.receiver not in p.ADDRESSES:

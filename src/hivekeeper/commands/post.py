@@ -57,16 +57,26 @@ def receive(tx: Transaction, protocol: Mapping[str, p.MessageType], limits: Limi
     if isinstance(file.said, Unreadable):
         return [] if is_full else [_quarantine(tx, file, file.said)]
     said = file.said
-    if said.receiver == p.ALL and protocol[said.type].may_broadcast:
+    if said.receiver == p.ALL and _may_broadcast(protocol[said.type]):
         pairs = queries.list_open_attempts(tx.connection, AttemptState.WORKING)
         everyone = [
             (name_worker(task, attempt.worker), attempt) for attempt, task in pairs if task.key != file.task.key
         ]
         found: list[Receiver | str] = [Receiver(address, p.Role.WORKER, to.task, to.number) for address, to in everyone]
+        found = found or ["nobody else is at work"]
     else:
         found = [find_receiver(tx.connection, said.receiver or _find_asker(tx, said), file.task.convoy)]
     received = (_receive(tx, protocol, limits, file, said, receiver, is_full=is_full) for receiver in found)
     return [row for row in received if row is not None]
+
+
+def _may_broadcast(type_: p.MessageType) -> bool:
+    return type_.may_broadcast and (p.Role.WORKER, p.Role.WORKER) in type_.routes
+
+
+def _is_for(mail: MailRow, task: TaskRow) -> bool:
+    """Whether a message was for the worker of a task, whichever it was then."""
+    return mail.receiver not in p.ADDRESSES and mail.task == task.key
 
 
 def _find_asker(tx: Transaction, said: p.Draft) -> str:
@@ -90,11 +100,8 @@ def _receive(  # noqa: PLR0913 - one a fact
         receiver = Receiver(said.receiver, p.Role.WORKER)
         refusal: Refusal | None = Refusal(MailState.RETURNED, found)
     else:
-        since = to_text(to_seconds(tx.now) - _HOUR_S)
-        recent = queries.count_conversations(tx.connection, file.sender, found.address, since)
-        type_, of = protocol[said.type], protocol.get(parent.type) if parent else None
         receiver = found
-        refusal = find_refusal(Facts(type_, file.sender, found, said.in_reply_to, parent, of, recent), limits)
+        refusal = find_refusal(_gather_facts(tx, protocol, file, said, receiver, parent), limits)
     if refusal is not None and is_full:
         return None
     mail = make_id(tx, receiver.task or file.task.key)
@@ -129,6 +136,29 @@ def _receive(  # noqa: PLR0913 - one a fact
     if parent is not None:
         handle_mail(tx, parent, f"answered by {mail}")
     return get_row(tx, mail)
+
+
+def _gather_facts(
+    tx: Transaction,
+    protocol: Mapping[str, p.MessageType],
+    file: Outgoing,
+    said: p.Draft,
+    receiver: Receiver,
+    parent: MailRow | None,
+) -> Facts:
+    since = to_text(to_seconds(tx.now) - _HOUR_S)
+    return Facts(
+        protocol[said.type],
+        file.sender,
+        receiver,
+        said.in_reply_to,
+        parent,
+        protocol.get(parent.type) if parent else None,
+        is_own=receiver.task == file.task.key or receiver.address == file.sender,
+        was_asked=parent is None or parent.receiver == file.sender or _is_for(parent, file.task),
+        recent=queries.count_conversations(tx.connection, file.sender, receiver.address, since),
+        replies=queries.count_replies(tx.connection, parent.id, file.sender) if parent else 0,
+    )
 
 
 def _handle(tx: Transaction, type_: p.MessageType, file: Outgoing, said: p.Draft, to: p.Role) -> str:

@@ -1,11 +1,11 @@
 """A person's wishes about one task."""
 
-from hivekeeper.commands.mail import send_handoff, write_to_next
+from hivekeeper.commands.mail import close_help, send_handoff, write_to_next
 from hivekeeper.commands.runs import request_kill
 from hivekeeper.domain import events as e
 from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.run import DOWN, HANDED_OFF
-from hivekeeper.domain.states import AT_REST, OPEN_TASKS, AttemptState, ConvoyState, TaskState
+from hivekeeper.domain.states import AT_REST, OPEN_TASKS, AttemptState, ConvoyState, RunState, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
@@ -75,9 +75,11 @@ def hand_off(
     before, owner = task.author or task.key, agent or task.agent
     runners = [runner] * len(task.runners) if runner else list(task.runners)
     tx.record(e.TaskHandedOff(task.key, owner, details, runners), why=note)
-    send_handoff(tx, task, owner, {"text": note or f"You take over {task.key} from {before}.", "from": before})
+    send_handoff(tx, task, owner, {"text": note or f"You take over {task.key} from {before}."})
+    close_help(tx, task, "the task was handed off")
     for run in queries.list_runs_of_attempt(tx.connection, task.key, task.attempts) if is_in_session else ():
-        if run.kind == "agent" and run.runner:
+        # One that has not started yet is stopped by the dispatcher: an end before the start would leave nobody sure.
+        if run.kind == "agent" and run.runner and run.state is RunState.RUNNING:
             request_kill(tx, run, f"handed off to {agent or runner}", HANDED_OFF)
     return True
 

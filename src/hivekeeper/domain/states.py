@@ -186,6 +186,7 @@ _SOURCES: Mapping[type[StrEnum], Mapping[StrEnum, tuple[StrEnum, ...]]] = {
 OPEN_RUNS = (RunState.INTENDED, RunState.RUNNING)
 OPEN_ATTEMPTS = (AttemptState.WORKING, AttemptState.PARKED, AttemptState.SUBMITTED)
 OPEN_MAIL = (MailState.ACCEPTED, MailState.DELIVERED)
+REFUSED_MAIL = (MailState.QUARANTINED, MailState.RETURNED, MailState.DROPPED)
 OPEN_TASKS = (TaskState.PENDING, TaskState.IN_PROGRESS, TaskState.CANCELLING)
 OPEN_MERGES = (MergeState.QUEUED, MergeState.VERIFYING, MergeState.LANDING)
 SETTLED_ATTEMPTS = tuple(state for state in AttemptState if state not in OPEN_ATTEMPTS)

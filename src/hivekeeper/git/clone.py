@@ -46,10 +46,18 @@ def _read_text(top: Path, path: str) -> str:
 
 def _read(top: Path, path: str, limit: int) -> bytes | None:
     try:
-        with os.fdopen(_open_beneath(top, path), "rb") as file:
-            return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+        descriptor = _open_beneath(top, path)
     except OSError:
         return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _open_beneath(top: Path, path: str) -> int:

@@ -132,6 +132,8 @@ class Keeper:
         for loop in self.loops:
             loop.unwatch()
         self.loops = self._build()  # as by a keeper that follows another: all that matters is in the ledger
+        if self._threads:
+            self._watch()
         log.warning("hive.toml was changed: its settings hold from now on")
         return True
 
@@ -150,8 +152,8 @@ class Keeper:
         # Our own commits wake exactly the loops that listen for them; the socket is for other processes.
         self.hive.ledger.on_commit[:] = [self._wake_listeners]
         targets: dict[str, Callable[[], None]] = {"nudges": self._listen}
+        self._watch()
         for loop in self.loops:
-            loop.watch(partial(self._wake, loop.name))
             targets[loop.name] = lambda name=loop.name: self._run(name)  # type: ignore[misc]  # bound now, not later
         for name, target in targets.items():
             thread = threading.Thread(target=target, name=name, daemon=True)
@@ -205,6 +207,10 @@ class Keeper:
         for loop in self.loops:
             if loop.wakes.run_changed:
                 self._wake(loop.name)
+
+    def _watch(self) -> None:
+        for loop in self.loops:
+            loop.watch(partial(self._wake, loop.name))
 
     def _wake(self, name: str) -> None:
         if event := self._nudges.get(name):

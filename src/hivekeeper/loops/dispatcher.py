@@ -41,7 +41,7 @@ from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.specs.attempt import Work, specify_agent, specify_step
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-from hivekeeper.store.ledger import Transaction
+from hivekeeper.store.ledger import Transaction, read_head
 from hivekeeper.working.choosing import choose_tasks
 from hivekeeper.working.evidence import Succeeded, check_work, choose_start
 from hivekeeper.working.gathering import gather_work
@@ -119,6 +119,7 @@ class Dispatcher(Loop):
         """Judge ended attempts, save work in progress, then fill the free workers."""
         shutdown = self._parts.shutdown
         with self._ledger.read() as connection:
+            seen = read_head(connection).seq
             repos = {repo.name: repo for repo in queries.list_repos(connection)}
             holds = queries.list_holds(connection)
             runs = queries.list_runs_of_open_attempts(connection, AttemptState.WORKING)
@@ -148,18 +149,15 @@ class Dispatcher(Loop):
             for message, run in delivered:
                 deliver_mail(tx, message, run)
             for attempt, work, move in moves:
-                if _is_end(move):
-                    end_mail_of_attempt(tx, work.task, attempt, is_reported=work.has_mailbox and work.agent is not None)
-                self._record(tx, attempt, work, move)
+                if not _is_outdated(tx, work, seen):
+                    self._record(tx, attempt, work, move)
             for hold, why in chosen.exhausted:
                 place_hold(tx, hold, why=why)
             for parked in chosen.resumed:
                 resume_attempt(tx, parked)
             for work, first in dispatched:
-                commands.dispatch_task(tx, work.task, start=work.start)
-                assign_mail(tx, work.task, work.number)
-                if isinstance(first, StartRun):  # whatever else follows is decided by the next pass
-                    self._intend(tx, work.owner, first.start, first.spec)
+                if not _is_outdated(tx, work, seen):
+                    self._dispatch(tx, work, first)
         counts = {
             "judged": len(moves),
             "dispatched": len(dispatched),
@@ -179,10 +177,10 @@ class Dispatcher(Loop):
             self._boot_id, admission, is_cancelling=is_cancelling, repeats_last_step=next_session is not None
         )
         action = steps.decide(work.sequence, work.runs, facts)
-        if awaits_router(self._places, connection, work):
-            self._awaiting |= {task.key}
+        self._awaiting.discard(task.key)
+        if not is_cancelling and awaits_router(self._places, connection, work, now=self._clock.now()):
+            self._awaiting.add(task.key)
             return None
-        self._awaiting -= {task.key}
         if action == steps.Start("sandbox", 2, 2) and self._was_started(work):
             action = steps.Park(admission) if isinstance(admission, Held) else steps.Start("agent")
         match action:
@@ -307,7 +305,14 @@ class Dispatcher(Loop):
 
     # --- recording --------------------------------------------------------------------------------------------------
 
+    def _dispatch(self, tx: Transaction, work: Work, first: Move | None) -> None:
+        commands.dispatch_task(tx, work.task, start=work.start)
+        assign_mail(tx, work.task, work.number)
+        if isinstance(first, StartRun):  # whatever else follows is decided by the next pass
+            self._intend(tx, work.owner, first.start, first.spec)
+
     def _record(self, tx: Transaction, attempt: AttemptRow, work: Work, move: Move) -> None:
+        _record_mail(tx, attempt, work, move)
         task, agent = work.task, work.agent
         ended_at = (agent and agent.ended_at) or tx.now
         match move:
@@ -333,6 +338,19 @@ class Dispatcher(Loop):
                     request_kill(tx, run, why, cause)
             case _:
                 assert_never(move)
+
+
+def _record_mail(tx: Transaction, attempt: AttemptRow, work: Work, move: Move) -> None:
+    """Record what a move means for messages to the worker."""
+    if isinstance(move, StartRun) and move.start.kind == "agent":
+        assign_mail(tx, work.task, work.number)
+    if _is_end(move):
+        end_mail_of_attempt(tx, work.task, attempt, is_reported=work.has_mailbox and work.agent is not None)
+
+
+def _is_outdated(tx: Transaction, work: Work, seen: int) -> bool:
+    """Whether a message or a person was faster than a decision: then the next pass decides again."""
+    return queries.has_changed(tx.connection, work.task.key, work.task.agent, seen)
 
 
 def _is_end(move: Move) -> bool:

@@ -195,7 +195,9 @@ class Meter(Loop):
         """Whether a message has come for a session that has ended a turn since, or did not for long."""
         if row.kind != "agent":
             return False
-        ours = (m for m in queries.list_open_mail(connection, row.task) if is_for_worker(m, row.attempt or 0))
+        ours = (
+            m for m in queries.list_open_mail_of_task(connection, str(row.task)) if is_for_worker(m, row.attempt or 0)
+        )
         told = [m for m in ours if m.seq > row.intended_seq and m.type != REWORK_REQUEST]
         if not told or self._get_runner(row).reach is not Reach.INTERRUPT:
             return False

@@ -33,11 +33,16 @@ class Rebaser(Loop):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self._checked: dict[str, str] = {}  # by message: the head that did not contain its hotfix
+        self._saved: dict[str, str] = {}  # by message: the head for which a save was asked
 
     def run_once(self) -> Counts:
         """Note who has rebased, and save work of which that is not known."""
         with self._ledger.read() as connection:
             due = [mail for mail in queries.list_open_mail(connection) if mail.must_rebase]
+            ids = {mail.id for mail in due}
+            self._checked, self._saved = (
+                {i: head for i, head in of.items() if i in ids} for of in (self._checked, self._saved)
+            )
             self.interval_s = WAITING_INTERVAL_S if due else IDLE_INTERVAL_S
             found = [(mail, *self._check(connection, mail)) for mail in due]
         rebased = [mail for mail, is_rebased, _ in found if is_rebased]
@@ -63,9 +68,13 @@ class Rebaser(Loop):
             return False, None
         mirror = Mirror(self._places.mirror(task.repo))
         if mirror.find_commit(head) is None:
-            return False, self._find_unsaved(connection, task, attempt)
+            if self._saved.get(mail.id) == head:
+                return False, None  # a save does not bring it
+            work = self._find_unsaved(connection, task, attempt)
+            if work is not None:
+                self._saved[mail.id] = head
+            return False, work
         if mirror.is_ancestor(str(mail.get_payload().get("commit")), head):
-            self._checked.pop(mail.id, None)
             return True, None
         self._checked[mail.id] = head
         return False, None

@@ -26,7 +26,7 @@ from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.protocol import ADDRESSES
 from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.schema import Body
-from hivekeeper.domain.states import OPEN_ATTEMPTS, AttemptState, MailState
+from hivekeeper.domain.states import OPEN_ATTEMPTS, REFUSED_MAIL, AttemptState, MailState
 from hivekeeper.errors import UnavailableError
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.mailbox.boxes import ACKNOWLEDGED, OUTBOX, SENT, Delivery, Mailbox, deliver
@@ -67,7 +67,7 @@ class Router(Loop):
 
     name = "router"
     order = 45  # what agents wrote is known before their work is judged
-    wakes = Wakes((e.MailAccepted, e.MailSent, e.MailAssigned, e.MailForwarded, e.MailRequeued))
+    wakes = Wakes((e.MailAccepted, e.MailSent, e.MailAssigned, e.MailForwarded, e.MailRequeued, e.TaskCancelled))
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
@@ -101,8 +101,6 @@ class Router(Loop):
 
     def run_once(self) -> Counts:
         """Accept what was written, deliver what was accepted, and note what was acknowledged."""
-        if not self._settings.mail:
-            return {}
         self._problem = None
         with ExitStack() as opened:
             with self._ledger.read() as connection:
@@ -113,10 +111,11 @@ class Router(Loop):
                 "acknowledged": sum(len(each.done) for each in found),
                 "delivered": len(self._placed),
                 "for_people": len(to_people := queries.list_undelivered_to_hive(connection)),
+                "returned": len(stale := queries.list_stale_mail(connection)),
             }
             if any(counts.values()):
                 try:
-                    self._record(found, to_people)
+                    self._record(found, to_people, stale)
                 except BaseException:
                     self._due.update(dict.fromkeys(each.key for each in found))  # they are looked at again
                     raise
@@ -139,7 +138,7 @@ class Router(Loop):
             if error.errno in _OF_MACHINE:
                 self._problem = self._problem or error
                 self._due[key] = None
-            else:
+            elif error.errno != errno.ENOENT:  # its sandbox is being made
                 self._blocked.add(key)
 
     # --- which mailboxes ----------------------------------------------------------------------------------------------
@@ -149,6 +148,7 @@ class Router(Loop):
         while self._runs_seen:
             run = queries.find_run(connection, self._runs_seen.popleft())
             if run is not None and run.kind == "agent" and run.task and run.attempt:
+                self._blocked.discard((run.task, run.attempt))
                 self._due[run.task, run.attempt] = None
                 self._boxes.add((run.task, run.attempt))
         self._due.update(dict.fromkeys(self._watcher.take_changed() - self._behind.keys()))
@@ -196,22 +196,23 @@ class Router(Loop):
         with self._noting(key):
             try:
                 found.box = box = opened.enter_context(Mailbox(self._places.mailbox(*key)))
-                self._watcher.watch(key, (box.open(OUTBOX), box.open(ACKNOWLEDGED)))
+                self._watcher.watch(key, (box.open(OUTBOX),))
                 box.open(SENT)
                 found.batch = self._outboxes.read(box, task, attempt)
                 if found.batch.has_more:
                     self._behind[key] = None
+                self._watcher.watch(key, (box.open(OUTBOX), box.open(ACKNOWLEDGED)))
                 if attempt.number == task.attempts:  # those of an earlier one are forwarded
                     found.done = list(self._find_done(connection, box, task.key))
             except NotADirectoryError as error:
                 said = Unreadable(f"{error.filename} in its mailbox is a link or a file, and must be a directory")
                 told = Outgoing(task, attempt, str(error.filename), "no directory", said)
-                found = Found(key, batch=Batch([("", told)]))
+                found.batch.files.append(("", told))
         yield found
 
     def _find_done(self, connection: Connection, box: Mailbox, task: str) -> Iterator[tuple[MailRow, str]]:
         """Find messages in the inbox of a task's worker that were acknowledged or removed."""
-        for mail in queries.list_open_mail(connection, task):
+        for mail in queries.list_open_mail_of_task(connection, task):
             if mail.receiver not in ADDRESSES and (mail.state is MailState.DELIVERED or mail.id in self._placed):
                 place = box.find_place(mail.inbox_name)
                 if place == ACKNOWLEDGED or (not place and mail.delivered_run is None):
@@ -219,7 +220,7 @@ class Router(Loop):
 
     # --- recording and delivering -------------------------------------------------------------------------------------
 
-    def _record(self, found: Sequence[Found], to_people: Sequence[MailRow]) -> None:
+    def _record(self, found: Sequence[Found], to_people: Sequence[MailRow], stale: Sequence[MailRow]) -> None:
         """Record what lies in inboxes, and what a pass has found, all of it at once."""
         with self._ledger.write(self._authority) as tx:
             ended = {key for key in {key for _, key in self._placed.values()} if not _is_open(tx.connection, key)}
@@ -228,6 +229,8 @@ class Router(Loop):
                     commands.deliver_mail(tx, mail)
             for mail in to_people:  # their inbox is the ledger
                 commands.deliver_mail(tx, mail)
+            for mail in stale:
+                commands.return_stale(tx, mail)
             for each in found:
                 for mail, why in each.done:
                     commands.handle_mail(tx, mail, why)
@@ -270,5 +273,5 @@ def _find_reason(rows: Sequence[MailRow]) -> str:
     """Return why a file was refused; "" if it was accepted."""
     if not rows:
         return "too many messages of this worker were refused"
-    refused = [row for row in rows if row.state in (MailState.QUARANTINED, MailState.RETURNED, MailState.DROPPED)]
+    refused = [row for row in rows if row.state in REFUSED_MAIL]
     return refused[0].reason if len(refused) == len(rows) else ""

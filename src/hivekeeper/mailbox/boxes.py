@@ -171,7 +171,7 @@ class Mailbox:
             self._move(name, name)
             return
         bad = f"{BAD}{name}"
-        if len(bad) > MAX_NAME:
+        if len(os.fsencode(bad)) > MAX_NAME:
             bad = f"{BAD}{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(f"{bad}.reason", _NEW, 0o600, dir_fd=self.open(SENT))
@@ -186,7 +186,11 @@ class Mailbox:
             os.stat(target, dir_fd=sent, follow_symlinks=False)
             target = f"{target}~{os.urandom(4).hex()}"
         with contextlib.suppress(FileNotFoundError):
-            os.rename(name, target, src_dir_fd=self.open(OUTBOX), dst_dir_fd=sent)
+            try:
+                os.rename(name, target, src_dir_fd=self.open(OUTBOX), dst_dir_fd=sent)
+            except PermissionError:  # a directory that is not to be changed
+                _permit(self.open(OUTBOX), name)
+                os.rename(name, target, src_dir_fd=self.open(OUTBOX), dst_dir_fd=sent)
 
     # --- inbox ------------------------------------------------------------------------------------------------------
 
@@ -197,7 +201,7 @@ class Mailbox:
             os.unlink(draft, dir_fd=inbox)
         descriptor = os.open(draft, _NEW, 0o600, dir_fd=inbox)
         try:
-            data = memoryview(json.dumps(message, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace"))
+            data = memoryview(json.dumps(message, ensure_ascii=False).encode("utf-8", "backslashreplace"))
             while data:
                 data = data[os.write(descriptor, data) :]
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # begins to write it, and does not wait

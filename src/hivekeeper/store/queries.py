@@ -5,11 +5,9 @@ those, `{task}` stands for the columns of a row, and `{is_open:run}` or the name
 condition that is said once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from enum import StrEnum
-from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import TypeVar
 
 from hivekeeper.domain.events import Event
 from hivekeeper.domain.hive_rows import BudgetRow, CursorRow, HeartbeatRow, HoldRow, LeaseRow
@@ -28,9 +26,10 @@ from hivekeeper.domain.rows import (
     TaskPromptRow,
     TaskRow,
 )
-from hivekeeper.domain.schema import TABLES, Table, Value, get_table
-from hivekeeper.domain.states import OPEN_ATTEMPTS, OPEN_MAIL, OPEN_MERGES, OPEN_RUNS, AttemptState, TaskState, is_in
-from hivekeeper.store.database import Connection, Parameters, load_sql
+from hivekeeper.domain.schema import Value, get_table
+from hivekeeper.domain.states import REFUSED_MAIL, AttemptState, TaskState
+from hivekeeper.store.asking import ask, build, enclose, read_sql, write_select
+from hivekeeper.store.database import Connection, Parameters
 from hivekeeper.store.ledger import to_event
 
 R = TypeVar("R")
@@ -55,14 +54,9 @@ def find(connection: Connection, row: type[R], **key: Value) -> R | None:
 
 def list_rows(connection: Connection, row: type[R], order: str, **where: Value) -> list[R]:
     """List the rows with these values, in the order of these columns."""
-    return [_build(row, found) for found in connection.rows(_select(get_table(row).name, order, tuple(where)), where)]
-
-
-@cache
-def _select(table: str, order: str, where: tuple[str, ...]) -> str:
-    condition = f" WHERE {' AND '.join(f'{name} = :{name}' for name in where)}" if where else ""
-    # Names from our own declarations; every value is a bound parameter.
-    return f"SELECT {_columns_of(TABLES[table])} FROM {table}{condition}{f' ORDER BY {order}' if order else ''}"  # noqa: S608 - see above
+    return [
+        build(row, found) for found in connection.rows(write_select(get_table(row).name, order, tuple(where)), where)
+    ]
 
 
 def find_task(connection: Connection, key: str) -> TaskRow | None:
@@ -84,14 +78,14 @@ def list_ready_tasks(
     connection: Connection, limit: int, *, now: str = "", runners: Iterable[str] = ()
 ) -> list[TaskRow]:
     """List tasks that may be dispatched at a moment; without one, whatever was ever held up still is."""
-    return _all(connection, "list_ready_tasks", TaskRow, {"limit": limit, "now": now, "runners": _enclose(runners)})
+    return ask(connection, "list_ready_tasks", TaskRow, {"limit": limit, "now": now, "runners": enclose(runners)})
 
 
 def list_resumable(
     connection: Connection, limit: int, *, now: str, runners: Iterable[str] = ()
 ) -> list[tuple[AttemptRow, TaskRow]]:
     """List parked attempts, with their tasks, that nothing holds up any more; a cancelled one waits for nothing."""
-    return _pairs(connection, "list_resumable", {"limit": limit, "now": now, "runners": _enclose(runners)})
+    return _pairs(connection, "list_resumable", {"limit": limit, "now": now, "runners": enclose(runners)})
 
 
 def list_holds(connection: Connection) -> list[HoldRow]:
@@ -106,7 +100,7 @@ def list_budgets(connection: Connection) -> list[BudgetRow]:
 
 def list_unread_runs(connection: Connection) -> list[RunRow]:
     """List runs of agent programs that nobody has read to their end."""
-    return _all(connection, "list_unread_runs", RunRow)
+    return ask(connection, "list_unread_runs", RunRow)
 
 
 def sum_usage_of_task(connection: Connection, task: str) -> Usage:
@@ -127,8 +121,8 @@ def sum_usage_since(connection: Connection, since: str) -> Usage:
 def list_paid_runs(connection: Connection, *, since: str = "") -> list[tuple[RunRow, str]]:
     """List the runs of agent programs since a moment, each with who its task is for."""
     width = len(fields(RunRow))
-    rows = connection.rows(_sql("list_paid_runs"), {"since": since})
-    return [(_build(RunRow, row[:width]), str(row[width] or "")) for row in rows]
+    rows = connection.rows(read_sql("list_paid_runs"), {"since": since})
+    return [(build(RunRow, row[:width]), str(row[width] or "")) for row in rows]
 
 
 def list_tasks_in_state(connection: Connection, state: TaskState) -> list[TaskRow]:
@@ -138,7 +132,7 @@ def list_tasks_in_state(connection: Connection, state: TaskState) -> list[TaskRo
 
 def list_unfinished_predecessors(connection: Connection, task: str) -> list[TaskRow]:
     """List what a task still waits for."""
-    return _all(connection, "list_unfinished_predecessors", TaskRow, {"task": task})
+    return ask(connection, "list_unfinished_predecessors", TaskRow, {"task": task})
 
 
 def list_predecessors(connection: Connection, task: str) -> list[str]:
@@ -153,13 +147,13 @@ def list_runs_of(connection: Connection, owner: Owner) -> list[RunRow]:
 
 def list_edges(connection: Connection, convoy: str) -> list[TaskAfterRow]:
     """List which tasks of a convoy come after which."""
-    return _all(connection, "list_edges", TaskAfterRow, {"first": f"{convoy}/", "beyond": f"{convoy}0"})
+    return ask(connection, "list_edges", TaskAfterRow, {"first": f"{convoy}/", "beyond": f"{convoy}0"})
 
 
 def list_runs_of_tree(connection: Connection, repo: str, tree: str) -> list[RunRow]:
     """List the runs that verified a tree, by whichever gate, oldest first."""
     name = name_tree(repo, tree)
-    return _all(connection, "list_runs_of_tree", RunRow, {"first": f"{name}-", "last": f"{name}-~"})
+    return ask(connection, "list_runs_of_tree", RunRow, {"first": f"{name}-", "last": f"{name}-~"})
 
 
 def find_mail(connection: Connection, mail: str) -> MailRow | None:
@@ -167,25 +161,30 @@ def find_mail(connection: Connection, mail: str) -> MailRow | None:
     return find(connection, MailRow, id=mail)
 
 
-def list_open_mail(connection: Connection, task: str | None = None) -> list[MailRow]:
-    """List messages that are not settled, of a task or of all, oldest first."""
-    return _all(connection, "list_open_mail", MailRow, {"task": task})
+def list_open_mail(connection: Connection) -> list[MailRow]:
+    """List messages that nobody has handled or returned, oldest first."""
+    return ask(connection, "list_open_mail", MailRow, {})
+
+
+def list_open_mail_of_task(connection: Connection, task: str) -> list[MailRow]:
+    """List those of a task, oldest first."""
+    return ask(connection, "list_open_mail_of_task", MailRow, {"task": task})
 
 
 def list_deliverable_mail(connection: Connection, without: Iterable[str], limit: int) -> list[tuple[MailRow, int]]:
     """List messages for inboxes of sessions at work, each with its attempt; those of some tasks are left out."""
-    found = connection.rows(_sql("list_deliverable_mail"), {"without": _enclose(without), "limit": limit})
-    return [(_build(MailRow, row[:-1]), int(row[-1])) for row in found]
+    found = connection.rows(read_sql("list_deliverable_mail"), {"without": enclose(without), "limit": limit})
+    return [(build(MailRow, row[:-1]), int(row[-1])) for row in found]
 
 
 def list_undelivered_to_hive(connection: Connection) -> list[MailRow]:
     """List messages to the hive and to people that were not delivered yet."""
-    return _all(connection, "list_undelivered_to_hive", MailRow, {"addresses": _enclose(ADDRESSES)})
+    return ask(connection, "list_undelivered_to_hive", MailRow, {"addresses": enclose(ADDRESSES)})
 
 
 def list_mail_for_agent(connection: Connection, agent: str) -> list[MailRow]:
     """List messages that wait for the next session of an agent."""
-    return _all(connection, "list_mail_for_agent", MailRow, {"agent": agent})
+    return ask(connection, "list_mail_for_agent", MailRow, {"agent": agent})
 
 
 def list_mail_of_file(
@@ -193,23 +192,45 @@ def list_mail_of_file(
 ) -> list[MailRow]:
     """List the messages that a worker sent with a file of this name and content, or with this id of its own."""
     rows = list_rows(connection, MailRow, "seq", origin=origin, digest=digest, file=file)
-    return rows or (list_rows(connection, MailRow, "seq", origin=origin, given_id=given_id) if given_id else [])
+    named = list_rows(connection, MailRow, "seq", origin=origin, given_id=given_id) if given_id and not rows else []
+    return rows or [row for row in named if row.state not in REFUSED_MAIL]
 
 
 def count_conversations(connection: Connection, sender: str, receiver: str, since: str) -> int:
     """Count the conversations that a sender has started with a receiver since a moment."""
     asked = {"sender": sender, "receiver": receiver, "since": since}
-    return int(connection.rows(_sql("count_conversations"), asked)[0][0])
+    return int(connection.rows(read_sql("count_conversations"), asked)[0][0])
+
+
+def count_replies(connection: Connection, parent: str, sender: str) -> int:
+    """Count the replies to a message that its sender has, and that were not refused."""
+    rows = list_rows(connection, MailRow, "seq", parent=parent, sender=sender)
+    return sum(row.state not in REFUSED_MAIL for row in rows)
 
 
 def count_refused_mail(connection: Connection, origin: str) -> int:
     """Count the messages of an attempt that were refused."""
-    return int(connection.rows(_sql("count_refused_mail"), {"origin": origin})[0][0])
+    return int(connection.rows(read_sql("count_refused_mail"), {"origin": origin})[0][0])
 
 
 def list_unanswered(connection: Connection, before: str) -> list[MailRow]:
     """List messages that expect a reply, sent before a moment, open and without one."""
-    return _all(connection, "list_unanswered", MailRow, {"before": before})
+    return ask(connection, "list_unanswered", MailRow, {"before": before})
+
+
+def has_changed(connection: Connection, task: str, agent: str | None, seq: int) -> bool:
+    """Whether a task, or what is said to its worker, has changed since an event."""
+    return bool(connection.rows(read_sql("has_changed"), {"task": task, "agent": agent, "seq": seq})[0][0])
+
+
+def list_stale_mail(connection: Connection) -> list[MailRow]:
+    """List messages to workers that were not delivered, and whose task has ended."""
+    return ask(connection, "list_stale_mail", MailRow, {"addresses": enclose(ADDRESSES)})
+
+
+def list_sessions_of_agent(connection: Connection, agent: str) -> list[AttemptRow]:
+    """List the attempts that an agent is at work on, or parked."""
+    return ask(connection, "list_sessions_of_agent", AttemptRow, {"agent": agent})
 
 
 def list_tasks_of_agent(connection: Connection, agent: str) -> list[TaskRow]:
@@ -219,12 +240,12 @@ def list_tasks_of_agent(connection: Connection, agent: str) -> list[TaskRow]:
 
 def list_open_workers(connection: Connection, worker: int) -> list[AttemptRow]:
     """List the attempts under way of the workers with this number, one a convoy at most."""
-    return _all(connection, "list_open_workers", AttemptRow, {"worker": worker})
+    return ask(connection, "list_open_workers", AttemptRow, {"worker": worker})
 
 
 def list_addresses(connection: Connection) -> list[str]:
     """List the addresses of agents and workers that a message may mean now."""
-    return [str(row[0]) for row in connection.rows(_sql("list_addresses"))]
+    return [str(row[0]) for row in connection.rows(read_sql("list_addresses"))]
 
 
 def list_mail_matching(  # noqa: PLR0913 - one a condition
@@ -242,7 +263,7 @@ def list_mail_matching(  # noqa: PLR0913 - one a condition
     """List messages by what is asked of them, newest first."""
     asked = {"task": task, "type": type_, "state": state, "address": address, "words": words.casefold()}
     when = {"since": since, "until": until}
-    return _all(connection, "list_mail_matching", MailRow, {**asked, **when, "limit": limit})
+    return ask(connection, "list_mail_matching", MailRow, {**asked, **when, "limit": limit})
 
 
 def list_mail(connection: Connection, task: str, attempt: int) -> list[MailRow]:
@@ -252,12 +273,12 @@ def list_mail(connection: Connection, task: str, attempt: int) -> list[MailRow]:
 
 def list_ready_branches(connection: Connection) -> list[TaskRow]:
     """List branches of a person's that wait to be brought in; they need no worker."""
-    return _all(connection, "list_ready_branches", TaskRow)
+    return ask(connection, "list_ready_branches", TaskRow)
 
 
 def list_repos_relanding(connection: Connection) -> set[str]:
     """List the repositories in which something that landed is being made again."""
-    return {str(row[0]) for row in connection.rows(_sql("list_repos_relanding"))}
+    return {str(row[0]) for row in connection.rows(read_sql("list_repos_relanding"))}
 
 
 def find_prompt(connection: Connection, task: str) -> str:
@@ -274,12 +295,12 @@ def count_tasks_by_state(connection: Connection, convoy: str) -> dict[TaskState,
 
 def has_task_under_way(connection: Connection, convoy: str) -> bool:
     """Tell whether anything of a convoy is under way."""
-    return bool(connection.rows(_sql("has_task_under_way"), {"convoy": convoy}))
+    return bool(connection.rows(read_sql("has_task_under_way"), {"convoy": convoy}))
 
 
 def count_startable(connection: Connection, convoy: str) -> int:
     """Count the PENDING tasks of a convoy that will start by themselves."""
-    return int(connection.rows(_sql("count_startable"), {"convoy": convoy})[0][0])
+    return int(connection.rows(read_sql("count_startable"), {"convoy": convoy})[0][0])
 
 
 def find_last_end(connection: Connection, convoy: str) -> str | None:
@@ -303,7 +324,7 @@ def list_attempts_of_task(connection: Connection, task: str) -> list[AttemptRow]
 def list_runs_of_open_attempts(connection: Connection, state: AttemptState) -> dict[tuple[str, int], list[RunRow]]:
     """List the runs of open attempts, by attempt, oldest first."""
     found: dict[tuple[str, int], list[RunRow]] = {}
-    for run in _all(connection, "list_runs_of_open_attempts", RunRow, {"state": state}):
+    for run in ask(connection, "list_runs_of_open_attempts", RunRow, {"state": state}):
         found.setdefault((str(run.task), int(run.attempt or 0)), []).append(run)
     return found
 
@@ -315,7 +336,7 @@ def list_runs_of_attempt(connection: Connection, task: str, attempt: int) -> lis
 
 def list_failed_backups(connection: Connection, tries: int) -> list[RunRow]:
     """List the last tries to push what an attempt made to a second repository, where all of them failed."""
-    return _all(connection, "list_failed_backups", RunRow, {"tries": tries})
+    return ask(connection, "list_failed_backups", RunRow, {"tries": tries})
 
 
 def find_run(connection: Connection, run: str) -> RunRow | None:
@@ -325,12 +346,12 @@ def find_run(connection: Connection, run: str) -> RunRow | None:
 
 def list_open_runs(connection: Connection) -> list[RunRow]:
     """List runs that may be doing something."""
-    return _all(connection, "list_open_runs", RunRow)
+    return ask(connection, "list_open_runs", RunRow)
 
 
 def list_open_merges(connection: Connection) -> list[MergeRow]:
     """List the merge queue in order."""
-    return _all(connection, "list_open_merges", MergeRow)
+    return ask(connection, "list_open_merges", MergeRow)
 
 
 def find_merge(connection: Connection, task: str, attempt: int) -> MergeRow | None:
@@ -355,19 +376,19 @@ def find_convoy(connection: Connection, name: str) -> ConvoyRow | None:
 
 def list_convoys(connection: Connection, *, archived: bool = False) -> list[ConvoyRow]:
     """List convoys, the archived ones only when asked for."""
-    return _all(connection, "list_convoys", ConvoyRow, {"archived": int(archived)})
+    return ask(connection, "list_convoys", ConvoyRow, {"archived": int(archived)})
 
 
 def list_swarms(connection: Connection, convoy: str) -> list[SwarmTally]:
     """List a convoy's batches and how they went."""
     width = len(fields(SwarmRow))
-    rows = connection.rows(_sql("list_swarms"), {"convoy": convoy})
-    return [SwarmTally(_build(SwarmRow, row[:width]), *(value or 0 for value in row[width:])) for row in rows]
+    rows = connection.rows(read_sql("list_swarms"), {"convoy": convoy})
+    return [SwarmTally(build(SwarmRow, row[:width]), *(value or 0 for value in row[width:])) for row in rows]
 
 
 def list_closable_swarms(connection: Connection) -> list[SwarmRow]:
     """List batches that are over."""
-    return _all(connection, "list_closable_swarms", SwarmRow)
+    return ask(connection, "list_closable_swarms", SwarmRow)
 
 
 def find_last_swarm_of_task(connection: Connection, task: str) -> int | None:
@@ -378,7 +399,7 @@ def find_last_swarm_of_task(connection: Connection, task: str) -> int | None:
 
 def list_removable_sandboxes(connection: Connection, limit: int) -> list[AttemptRow]:
     """List settled attempts whose sandbox is still there."""
-    return _all(connection, "list_removable_sandboxes", AttemptRow, {"limit": limit})
+    return ask(connection, "list_removable_sandboxes", AttemptRow, {"limit": limit})
 
 
 def find_lease(connection: Connection) -> LeaseRow | None:
@@ -393,7 +414,7 @@ def find_heartbeat(connection: Connection) -> HeartbeatRow | None:
 
 def count_open_work(connection: Connection) -> tuple[int, int, int]:
     """Count active convoys, open attempts and open runs of the whole hive."""
-    convoys, attempts, runs = connection.rows(_sql("count_open_work"))[0]
+    convoys, attempts, runs = connection.rows(read_sql("count_open_work"))[0]
     return convoys, attempts, runs
 
 
@@ -401,13 +422,13 @@ def list_events_about(connection: Connection, subject: str, *, after: int, until
     """List events about a subject and whatever is beneath it, from the one after `after` to `until`."""
     # "0" is the character next to "/", so that whatever begins with the subject and a "/" is between the two.
     names = {"subject": subject, "first": f"{subject}/", "beyond": f"{subject}0"}
-    rows = connection.rows(_sql("list_events_about"), {**names, "after": after, "until": until, "limit": limit})
+    rows = connection.rows(read_sql("list_events_about"), {**names, "after": after, "until": until, "limit": limit})
     return [to_event(row) for row in rows]
 
 
 def list_convoys_archived_between(connection: Connection, after: int, until: int) -> list[str]:
     """List the names of convoys that were put away after one event and not after another."""
-    rows = connection.rows(_sql("list_convoys_archived_between"), {"after": after, "until": until})
+    rows = connection.rows(read_sql("list_convoys_archived_between"), {"after": after, "until": until})
     return [row[0] for row in rows]
 
 
@@ -429,7 +450,7 @@ def list_cursors(connection: Connection) -> list[CursorRow]:
 
 def find_checkpoint(connection: Connection, seq: int) -> tuple[int, str] | None:
     """Find the last state put by at or before an event."""
-    rows = connection.rows(_sql("find_checkpoint"), {"seq": seq})
+    rows = connection.rows(read_sql("find_checkpoint"), {"seq": seq})
     return (rows[0][0], rows[0][1]) if rows else None
 
 
@@ -443,55 +464,11 @@ def find_last_checkpoint(connection: Connection) -> int:
     return int(connection.rows("SELECT coalesce(max(seq), 0) FROM checkpoint")[0][0])
 
 
-def _enclose(names: Iterable[str]) -> str:
-    """Write names so that SQL can look one up: a comma before and after each."""
-    return "".join(f",{name}" for name in names) + ","
-
-
 def _sum(connection: Connection, name: str, parameters: Parameters) -> Usage:
-    return Usage(*(int(value or 0) for value in connection.rows(_sql(name), parameters)[0]))
+    return Usage(*(int(value or 0) for value in connection.rows(read_sql(name), parameters)[0]))
 
 
 def _pairs(connection: Connection, name: str, parameters: Parameters) -> list[tuple[AttemptRow, TaskRow]]:
     width = len(fields(AttemptRow))
-    rows = connection.rows(_sql(name), parameters)
-    return [(_build(AttemptRow, row[:width]), _build(TaskRow, row[width:])) for row in rows]
-
-
-def _all(connection: Connection, name: str, into: Callable[..., R], parameters: Parameters = ()) -> list[R]:
-    return [_build(into, row) for row in connection.rows(_sql(name), parameters)]
-
-
-def _build(into: Callable[..., R], row: Sequence[Any]) -> R:
-    position, state = _state_column(into)
-    if state is None:
-        return into(*row)
-    return into(*row[:position], state(row[position]), *row[position + 1 :])
-
-
-@cache
-def _state_column(into: Any) -> tuple[int, type[StrEnum] | None]:  # noqa: ANN401 - any row class
-    hints = get_type_hints(into)
-    names = [field.name for field in fields(into)]
-    return (names.index("state"), hints["state"]) if "state" in names else (0, None)
-
-
-@cache
-def _sql(name: str) -> str:
-    text = _FILES[name]
-    for other, fragment in _FILES.items():
-        if other.startswith("_"):
-            text = text.replace(f"{{{other.removeprefix('_')}}}", fragment.partition("\n\n")[2].strip())
-    open_states = {"attempt": OPEN_ATTEMPTS, "mail": OPEN_MAIL, "merge_entry": OPEN_MERGES, "run": OPEN_RUNS}
-    for table, states in open_states.items():
-        text = text.replace(f"{{is_open:{table}}}", is_in(states, f"{table}.state"))
-    for each in TABLES.values():
-        text = text.replace(f"{{{each.name}}}", _columns_of(each))
-    return text
-
-
-def _columns_of(table: Table) -> str:
-    return ", ".join(f"{table.name}.{column}" for column in table.columns)
-
-
-_FILES = load_sql()
+    rows = connection.rows(read_sql(name), parameters)
+    return [(build(AttemptRow, row[:width]), build(TaskRow, row[width:])) for row in rows]

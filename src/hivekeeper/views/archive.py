@@ -95,7 +95,8 @@ def _list_mail(span: Span) -> Iterator[Content]:
 
 
 def _show_mail(row: MailRow) -> Content:
-    return Content(f"mail/{row.sent_at[:10]}/{row.seq:09}.json", _write_json(to_file(row)))
+    number = row.id.rpartition("-")[2]  # of the event that it was made in; one that was requeued has a later `seq`
+    return Content(f"mail/{row.sent_at[:10]}/{number:0>9}.json", _write_json(to_file(row)))
 
 
 def _list_ledgers(span: Span) -> Iterator[Content]:

@@ -26,10 +26,11 @@ class Letter:
     sender: str
     payload: object
     is_urgent: bool = False
+    expects_reply: bool = False
 
     def describe(self) -> str:
         """Write it for an agent's prompt."""
-        return describe_message(self.id, self.type, self.sender, self.payload)
+        return describe_message(self.id, self.type, self.sender, self.payload, expects_reply=self.expects_reply)
 
     def is_in(self, prompt: str) -> bool:
         """Whether a prompt contains it already."""
@@ -85,7 +86,7 @@ class Inbox:
         payload = said.get("payload")
         # Of a hotfix only who has to rebase is interrupted.
         is_urgent = kind in self._urgent and (kind != PRIORITY_MERGE or _must_rebase(payload))
-        return Letter(path.name, id_, kind, sender, payload, is_urgent)
+        return Letter(path.name, id_, kind, sender, payload, is_urgent, bool(said.get("expects_reply")))
 
 
 def _must_rebase(payload: object) -> bool:

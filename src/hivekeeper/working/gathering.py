@@ -25,4 +25,6 @@ def gather_work(  # noqa: PLR0913, PLR0917 - one a fact
         repo = replace(repo, details=e.encode_json({**json.loads(repo.details), "backup": repo.path}))
     known = (settings.runners[name] for name in task.runners if name in settings.runners)
     ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
-    return Work(task, number, start, repo, runs, ignore, row, has_mailbox=settings.mail and task.has_sandbox)
+    # An agent that was given a mailbox keeps it, whatever hive.toml says since.
+    has_mailbox = settings.mail or any("HIVE_MAILBOX" in run.environment for run in runs if run.kind == "agent")
+    return Work(task, number, start, repo, runs, ignore, row, has_mailbox=task.has_sandbox and has_mailbox)

@@ -141,7 +141,9 @@ class MailReturned(Body):
         "task",
         "attempt",
         "payload",
+        "expects_reply",
         sources=(MailState.QUARANTINED,),
+        seq=SEQ,
         ended_at=None,
         ended_by="",
         reason=WHY,
@@ -157,6 +159,7 @@ class MailRequeued(Body):
     task: str | None
     attempt: int | None
     payload: dict[str, Any]
+    expects_reply: bool = False
 
 
 @event(

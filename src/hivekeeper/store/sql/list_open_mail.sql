@@ -1,2 +1,2 @@
 -- Messages that nobody has handled or returned, oldest first.
-SELECT {mail} FROM mail WHERE {is_open:mail} AND (:task IS NULL OR mail.task = :task) ORDER BY mail.seq
+SELECT {mail} FROM mail WHERE {is_open:mail} ORDER BY mail.seq
