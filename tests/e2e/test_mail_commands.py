@@ -120,9 +120,12 @@ def test_messages_are_found_by_word_type_agent_and_time(shell: Shell, world: Wor
     found = shell.json("mail", "search", "POSTGRES")
     assert [row["id"] for row in found] == ["c/a/mail-2", "c/a/mail-1"]
     assert [row["id"] for row in shell.json("mail", "search", "postgres", "--type", "query")] == ["c/a/mail-2"]
+    keep(world, arrive("c/a/mail-3", "inform", 'Ärger mit "Port" 8080'))
+    for words in ("ärger", 'MIT "port"'):
+        assert [row["id"] for row in shell.json("mail", "search", words)] == ["c/a/mail-3"]
     assert shell.json("mail", "search", "postgres", "--agent", "nobody") == []
     assert shell.json("mail", "ls", "--until", "1h ago") == []
-    assert len(shell.json("mail", "ls", "--since", "1h ago")) == 2
+    assert len(shell.json("mail", "ls", "--since", "1h ago")) == 3
     assert "'soon' is not a moment" in shell.hive("mail", "ls", "--since", "soon", code=2)
     assert "There is no message 'c/x'." in shell.hive("mail", "read", "c/x", code=2)
 

@@ -140,7 +140,7 @@ def mail_done(mail: Mail, reason: Reason = "") -> None:
 def quarantine_ls(*, limit: Limit = 50, json: Json = False) -> None:
     """List quarantined messages, newest first."""
     with read_here().ledger.read() as connection:
-        rows = queries.list_mail_matching(connection, limit=limit, state=MailState.QUARANTINED)
+        rows = queries.list_set_aside_mail(connection, MailState.QUARANTINED, limit)
     shown = [views.show_mail(row) for row in rows]
     if json:
         render.print_json(shown)
@@ -216,16 +216,8 @@ def _print_found(  # noqa: PLR0913 - as above
     hive = read_here()
     now = hive.ledger.clock.now()
     with hive.ledger.read() as connection:
-        rows = queries.list_mail_matching(
-            connection,
-            limit=limit,
-            words=words,
-            type_=kind,
-            address=who,
-            state=state,
-            since=_read_time(since, now),
-            until=_read_time(until, now),
-        )
+        times = {"since": _read_time(since, now), "until": _read_time(until, now)}
+        rows = views.search_mail(connection, words, limit=limit, type_=kind, address=who, state=state, **times)
     _print_list(rows, json=json)
 
 

@@ -11,6 +11,7 @@ from hivekeeper.cli.restore import restore
 from hivekeeper.commands import plans, tasks
 from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id
 from hivekeeper.domain.plan import make_task
+from hivekeeper.domain.protocol import FREE_ADDRESS_RULE, is_free_address
 from hivekeeper.domain.states import AT_REST, TaskState
 from hivekeeper.errors import InputError
 from hivekeeper.hive import is_kept
@@ -160,6 +161,8 @@ def task_handoff(
         raise InputError("Who takes over?", advice="Give --to AGENT, --runner RUNNER, or both.")
     if to and not is_name(to):
         raise InputError(f"'{to}' is not a valid name.", advice=f"Names are {NAME_RULE}.")
+    if to and not is_free_address(to):
+        raise InputError(f"'{to}' cannot be an agent's name: it {FREE_ADDRESS_RULE}.", advice="Choose another name.")
     hive, words = open_here(), read_prompt(note)
     if runner:
         hive.settings.check_runner(runner)

@@ -1,4 +1,4 @@
-"""What keeps sessions from going on, what they may spend, and what is said to one under way."""
+"""What keeps sessions from going on, and what they may spend."""
 
 from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import budget as b

@@ -28,6 +28,7 @@ from hivekeeper.config.settings import BytesLimit, CountLimit, SecondsLimit
 from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id, show
 from hivekeeper.domain.plan import Limits, PlanSpec, RepoSpec, has_password, is_inside, is_url, make_task
 from hivekeeper.domain.plan_problems import Problem, find_exclusive, find_problems, name_task
+from hivekeeper.domain.protocol import FREE_ADDRESS_RULE, is_free_address
 
 MAX_BYTES = 16 << 20
 LIMIT_FIELDS = {
@@ -105,7 +106,7 @@ class _Task(_Defaults):
     title: str = ""
     after: Listed[str] = ()
     verify: Filled | None = None
-    agent: Name | None = None
+    agent: Annotated[Name, rule(is_free_address, FREE_ADDRESS_RULE)] | None = None
     strengths: Listed[Name] = ()
     paths: Listed[Inside] = ()
     outputs: Listed[str] = ()

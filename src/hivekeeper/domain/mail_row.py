@@ -22,6 +22,7 @@ from hivekeeper.domain.states import OPEN_MAIL, MailState, is_in
         "mail_by_thread ON mail (thread)",
         "mail_by_parent ON mail (parent) WHERE parent IS NOT NULL",
         "mail_by_file ON mail (origin, digest) WHERE digest IS NOT NULL",
+        "mail_set_aside ON mail (state, seq) WHERE state IN ('QUARANTINED', 'DROPPED')",
         "mail_refused ON mail (origin) WHERE state IN ('QUARANTINED', 'RETURNED', 'DROPPED')",
         "mail_by_given_id ON mail (origin, given_id) WHERE given_id IS NOT NULL",
         "mail_by_pair ON mail (sender, receiver, sent_at) WHERE parent IS NULL",

@@ -5,6 +5,7 @@ handles them as that. `read_draft` reads what a worker wrote, except what it cla
 router knows those.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,8 @@ from typing import Any
 from hivekeeper.domain.names import find_nearest, show
 
 MAX_ID = 200
+_WORKER_ADDRESS = re.compile(r"(.*\.)?worker-\d+")
+FREE_ADDRESS_RULE = "must not be an address of the hive (person, queue, all, ...) or of a numbered worker"
 MAX_DEPTH = 64
 ALL = "all"  # the address of a broadcast
 
@@ -171,6 +174,11 @@ def check_payload(type_: MessageType, payload: Mapping[str, Any]) -> str:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             return f"'{name}' in its payload must be {kind.removesuffix('?').replace('|', ' or ')}"
     return ""
+
+
+def is_free_address(name: str) -> bool:
+    """Whether an agent may have this name: no address of the hive's own, nor one of a numbered worker."""
+    return name not in ADDRESSES and name != ALL and _WORKER_ADDRESS.fullmatch(name) is None
 
 
 def is_field_kind(kind: str) -> bool:

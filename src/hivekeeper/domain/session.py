@@ -4,8 +4,8 @@ An attempt's sessions are its runs of kind `agent`, one after another in one san
 put on hold for every task, and the attempt continues when the hold ends, or with another runner that may take the
 prompt. A conversation that grew too long is followed by a fresh one that is told what was done so far. A failing
 service is retried later. A message interrupts the session, which resumes with the message. One that asked for help
-resumes with the reply. Any other end is final, and
-evidence decides. `domain/admission.py` decides whether a session may start now.
+resumes with the reply. Any other end is final, and evidence decides. `domain/admission.py` decides whether a session
+may start now.
 """
 
 from collections.abc import Sequence

@@ -165,6 +165,7 @@ def as_text(said: str) -> str:
     return said.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+_NOTIFIED = (AttemptState.WORKING, AttemptState.PARKED)
 HotfixNotices = list[tuple[TaskRow, AttemptRow, dict[str, Any]]]
 
 
@@ -176,7 +177,8 @@ def find_hotfix_notices(connection: Connection, places: Places, entry: Entry, ch
     files = Mirror(places.mirror(entry.repo.name)).list_files(str(entry.row.base))
     before = {path: files[path].split()[1] if path in files else None for path in changed}
     notices = HotfixNotices()
-    for attempt, task in queries.list_open_attempts(connection, AttemptState.WORKING):
+    at_work = (pair for state in _NOTIFIED for pair in queries.list_open_attempts(connection, state))
+    for attempt, task in at_work:
         if task.repo == entry.repo.name and task.branch is None:
             work = places.sandbox(task.key, attempt.number) / "work"
             touched = [path for path in changed if hash_file(work, path) != before[path]]

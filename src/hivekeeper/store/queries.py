@@ -259,11 +259,17 @@ def list_mail_matching(  # noqa: PLR0913 - one a condition
     words: str = "",
     since: str = "",
     until: str = "",
+    before: int | None = None,
 ) -> list[MailRow]:
     """List messages by what is asked of them, newest first."""
     asked = {"task": task, "type": type_, "state": state, "address": address, "words": words.casefold()}
-    when = {"since": since, "until": until}
+    when = {"since": since, "until": until, "before": before}
     return ask(connection, "list_mail_matching", MailRow, {**asked, **when, "limit": limit})
+
+
+def list_set_aside_mail(connection: Connection, state: str, limit: int) -> list[MailRow]:
+    """List quarantined messages, or dropped ones of open tasks, newest first."""
+    return ask(connection, "list_set_aside_mail", MailRow, {"state": state, "limit": limit})
 
 
 def list_mail(connection: Connection, task: str, attempt: int) -> list[MailRow]:

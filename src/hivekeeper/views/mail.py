@@ -1,5 +1,6 @@
 """Messages as people and programs are shown them."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -10,15 +11,16 @@ from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.names import name_some
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.runner import Reach, Runner
-from hivekeeper.domain.states import OPEN_TASKS, MailState, RunState
+from hivekeeper.domain.states import MailState, RunState
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 from hivekeeper.views.tasks import get_task
 
 REBASE_WITHIN_S = 600.0
-_MAX_SHOWN = 5
+_MAX_SHOWN, _MAX_LOOKED_AT = 5, 100
 _MAX_GIST = 160
+_PAGE = 5000
 
 
 def show_mail(row: MailRow) -> dict[str, Any]:
@@ -35,6 +37,32 @@ def show_mail(row: MailRow) -> dict[str, Any]:
 def _find_gist(payload: Mapping[str, Any]) -> str:
     said = payload.get("text") or payload.get("summary") or payload.get("why") or payload.get("raw") or ""
     return str(said).strip().partition("\n")[0][:_MAX_GIST]
+
+
+def search_mail(connection: Connection, words: str, *, limit: int, **conditions: Any) -> list[MailRow]:  # noqa: ANN401 - as list_mail_matching has them
+    """Search the text of messages, newest first; case does not matter."""
+    if words.isascii() and json.dumps(words) == f'"{words}"':  # then it stands in the payload as it is typed
+        return queries.list_mail_matching(connection, limit=limit, words=words, **conditions)
+    found, before, wanted = list[MailRow](), None, words.casefold()
+    while len(found) < limit:
+        page = queries.list_mail_matching(connection, limit=_PAGE, before=before, **conditions)
+        found += (row for row in page if any(wanted in text.casefold() for text in _list_texts(row.get_payload())))
+        if len(page) < _PAGE:
+            break
+        before = page[-1].seq
+    return found[:limit]
+
+
+def _list_texts(said: object) -> Iterator[str]:
+    match said:
+        case dict():
+            for value in said.values():
+                yield from _list_texts(value)
+        case list():
+            for value in said:
+                yield from _list_texts(value)
+        case _:
+            yield str(said)
 
 
 def get_mail(connection: Connection, mail: str) -> MailRow:
@@ -86,7 +114,7 @@ def list_mail_needs(connection: Connection, reply_within_s: float, *, now: str) 
     if unread := [row for row in inbox if not row.expects_reply]:
         senders = name_some(list(dict.fromkeys(row.sender for row in unread)))
         yield f"There is mail for you from {senders}.", "hive mail inbox"
-    quarantined = queries.list_mail_matching(connection, limit=_MAX_SHOWN, state=MailState.QUARANTINED)
+    quarantined = queries.list_set_aside_mail(connection, MailState.QUARANTINED, _MAX_SHOWN)
     if quarantined:
         senders = name_some(list(dict.fromkeys(row.sender for row in quarantined)))
         yield f"Messages from {senders} could not be read.", "hive mail quarantine ls"
@@ -101,17 +129,17 @@ def list_mail_needs(connection: Connection, reply_within_s: float, *, now: str) 
 
 def _list_late_rebases(connection: Connection, before: str) -> Iterator[tuple[str, str]]:
     for row in queries.list_open_mail(connection):
-        if row.type == p.PRIORITY_MERGE and row.sent_at < before and row.get_payload().get("must_rebase"):
+        if row.type == p.PRIORITY_MERGE and row.sent_at < before:
             commit = str(row.get_payload().get("commit"))[:12]
-            what = f"{row.receiver} ({row.task}) has not rebased onto the hotfix {commit} since {row.sent_at}."
-            yield what, f"hive worker log {row.task}"
+            late = f"rebased onto the hotfix {commit}" if row.must_rebase else f"acknowledged the hotfix {commit}"
+            yield f"{row.receiver} ({row.task}) has not {late} since {row.sent_at}.", f"hive worker log {row.task}"
 
 
 def _list_stopped(connection: Connection) -> Iterator[tuple[str, str]]:
-    """List conversations that were stopped because they went on for too long, while their task is open."""
-    dropped = queries.list_mail_matching(connection, limit=_MAX_SHOWN, state=MailState.DROPPED)
-    for row in dropped:
-        task = queries.find_task(connection, row.task) if row.task else None
-        if row.reason.startswith("hop-cap") and task is not None and task.state in OPEN_TASKS:
-            what = f"The conversation of {row.sender} and {row.receiver} was stopped: {row.reason}."
+    """List what was dropped because there was too much of it, once for each pair, while their task is open."""
+    told = set[tuple[str, str]]()
+    for row in queries.list_set_aside_mail(connection, MailState.DROPPED, _MAX_LOOKED_AT):
+        if (row.sender, row.receiver) not in told and len(told) < _MAX_SHOWN:
+            told.add((row.sender, row.receiver))
+            what = f"A message from {row.sender} to {row.receiver} was dropped: {row.reason}."
             yield what, f"hive mail thread {row.id}"

@@ -1,0 +1,7 @@
+-- Messages in a state in which a person should know of them, newest first: of those dropped, that a task is open.
+SELECT {mail} FROM mail
+WHERE mail.state = :state AND mail.state IN ('QUARANTINED', 'DROPPED')
+  AND (mail.state = 'QUARANTINED' OR EXISTS (
+    SELECT 1 FROM task WHERE task.key = mail.task AND task.state IN ('PENDING', 'IN_PROGRESS', 'CANCELLING')
+  ))
+ORDER BY mail.seq DESC LIMIT :limit
