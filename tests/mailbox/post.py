@@ -82,7 +82,7 @@ class Post:
         """Read what lies in a worker's inbox."""
         return [json.loads(path.read_text()) for path in sorted(self.inbox(name).glob("*.json"))]
 
-    def rows(self, **what: Any) -> list[MailRow]:
+    def rows(self, **what: Any) -> list[MailRow]:  # noqa: ANN401 - as the query has them
         """List messages, oldest first."""
         with self.ledger.read() as connection:
             return queries.list_mail_matching(connection, limit=-1, **what)[::-1]
