@@ -30,6 +30,7 @@ from tests.stage import Stage
 
 PATIENCE_S = 30.0
 MOST_PASSES = 300
+MOST_FAILED = 40  # passes in a row: then it is not a matter of time
 # Always the same commits, so that two plays can be held against each other.
 LONG_AGO = {f"GIT_{who}_DATE": "@1700000000 +0000" for who in ("AUTHOR", "COMMITTER")}
 
@@ -91,18 +92,22 @@ class Play(Stage):
     def play(self, keeper: Keeper, until: Callable[[], bool]) -> None:
         """Step until the condition holds, telling of every task that is complete."""
         complete: set[str] = set()
+        failed = 0
         for _ in range(MOST_PASSES):
             if until():
                 return
-            self.step(keeper)
+            failed = failed + 1 if self.step(keeper) else 0
+            if failed == MOST_FAILED:
+                raise TimeoutError(f"{failed} passes failed, one after another")
             for key in self.list_complete(keeper):
                 if key not in complete:
                     complete.add(key)
                     self.tell(f"complete {key}")
         raise TimeoutError(f"after {MOST_PASSES} passes it has not come to that")
 
-    def step(self, keeper: Keeper) -> None:
-        """Make one pass of every loop, then wait for the runs that it asked for."""
+    def step(self, keeper: Keeper) -> bool:
+        """Make one pass of every loop, then wait for the runs that it asked for; tell whether a pass failed."""
+        has_failed = False
         asked = self.list_open_runs(keeper)
         for loop in keeper.loops:
             try:
@@ -111,6 +116,7 @@ class Play(Stage):
                 raise
             except (IllegalTransitionError, HiveError) as error:
                 self._note(loop.name, error)
+                has_failed = True
                 time.sleep(0.01)  # real time: as the keeper does, it goes on with the next pass a moment later
         still_open = set(self.list_open_runs(keeper))
         for run in asked:
@@ -121,6 +127,7 @@ class Play(Stage):
         if retries and not still_open:  # a killed git is taken for a repository that is away for seconds
             wait_s = to_seconds(min(retries)) - to_seconds(SystemClock().now())
             time.sleep(min(max(wait_s, 0.0), MAX_FETCH_WAIT_S))  # real time: as long as the keeper would wait
+        return has_failed
 
     def _note(self, loop: str, error: Exception) -> None:
         """Write down that a pass failed: the judge of a play is told, and undisturbed there may be none."""

@@ -370,4 +370,4 @@ def test_mail_that_found_no_space_is_told_of_and_delivered_once_there_is_some(tm
         filler.unlink()
         post.wait(lambda: len(post.read("good")) == 6 and not post.keeper.problems)
         assert [message["payload"]["text"] for message in post.read("good")] == [f"{number}" for number in range(6)]
-        assert [row.state for row in post.rows()] == [MailState.DELIVERED] * 6
+        post.wait(lambda: [row.state for row in post.rows()] == [MailState.DELIVERED] * 6)

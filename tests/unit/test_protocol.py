@@ -36,6 +36,10 @@ READ = {
         Draft("inform", "a", {"text": "hi"}),
     ),
     "another word for the text": ({"type": "inform", "to": "a", "body": "hi"}, Draft("inform", "a", {"text": "hi"})),
+    "a text beside a payload": (
+        {"type": "inform", "to": "a", "text": "hi", "payload": {"x": 1}},
+        Draft("inform", "a", {"text": "hi", "x": 1}),
+    ),
     "a payload that is text": ({"type": "inform", "to": "a", "payload": "hi"}, Draft("inform", "a", {"text": "hi"})),
     "a type in small letters": ({"type": "ack", "to": "queue"}, Draft("ACK", "queue", {})),
     "more than the type knows": (
@@ -44,6 +48,11 @@ READ = {
     ),
 }
 UNREADABLE = {
+    "words under another name": (
+        {"type": "inform", "to": "a", "txt": "hi"},
+        "it has an unknown key 'txt'; did you mean 'text'?",
+    ),
+    "no words": ({"type": "inform", "to": "a"}, "it says nothing: it has no 'text' and no 'payload'"),
     "no object": ([1], "it is not a JSON object"),
     "no type": ({"to": "a"}, "it has no 'type'"),
     "a type nobody knows": ({"type": "qurey", "to": "a"}, "there is no type 'qurey'; did you mean query?"),
@@ -63,11 +72,11 @@ UNREADABLE = {
         "'files_changed' in its payload must be integer or list",
     ),
     "an id that is too long": (
-        {"type": "query", "to": "a", "id": "x" * 201},
+        {"type": "query", "to": "a", "text": "?", "id": "x" * 201},
         "its 'id' must be a text of at most 200 printable characters",
     ),
     "an answer to no id": (
-        {"type": "query", "to": "a", "in_reply_to": 7},
+        {"type": "query", "to": "a", "text": "?", "in_reply_to": 7},
         "its 'in_reply_to' must be a text of at most 200 printable characters",
     ),
 }

@@ -44,7 +44,9 @@ def find_receiver(connection: Connection, address: str, convoy: str = "") -> Rec
     It is an address of the hive, an agent's name, `CONVOY.worker-N`, `worker-N` if only one is meant, or a task.
     """
     if not address:
-        return "it names no receiver"
+        return "it names no receiver, and replies to no message that there is"
+    if address == p.ALL:
+        return "only types with broadcast = true may be sent to all, by workers"
     if role := p.ADDRESSES.get(address):
         return Receiver(role.value, role)
     if sessions := queries.list_sessions_of_agent(connection, address):
@@ -52,7 +54,7 @@ def find_receiver(connection: Connection, address: str, convoy: str = "") -> Rec
     if tasks := queries.list_tasks_of_agent(connection, address):
         if any(task.state in OPEN_TASKS for task in tasks):
             return Receiver(address, p.Role.WORKER)  # it waits for the agent's next session
-        return f"{address} has ended: all its tasks have"
+        return f"all tasks of {address} have ended"
     attempts = _list_workers(connection, address, convoy)
     if len(attempts) > 1:
         return f"'{address}' may mean {', '.join(f'{each.convoy}.{address}' for each in attempts)}"
@@ -64,7 +66,7 @@ def find_receiver(connection: Connection, address: str, convoy: str = "") -> Rec
         meant = find_nearest(address, queries.list_addresses(connection))
         return f"there is no receiver '{address}'" + (f"; did you mean '{meant}'?" if meant else "")
     if task.state not in (TaskState.PENDING, TaskState.IN_PROGRESS):
-        return f"{address} has ended: {task.key} is {task.state}"
+        return f"{task.key} has ended: it is {task.state}"
     named = name_worker(task, attempts[0].worker) if attempts else task.agent or task.key
     return Receiver(named, p.Role.WORKER, task.key, task.attempts)
 
@@ -125,7 +127,10 @@ def send_as_person(
     if (p.Role.PERSON, found.role) not in known.routes:
         allowed = [each.name for each in protocol.values() if (p.Role.PERSON, found.role) in each.routes]
         what = f"You cannot send a message of type {known.name} to {found.address}."
-        raise InputError(what, advice=f"You can send it: {', '.join(allowed) or 'nothing'}.")
+        advice = (
+            f"You can send it: {', '.join(allowed)}." if allowed else "Nobody but workers and the hive write to it."
+        )
+        raise InputError(what, advice=advice)
     return _send(tx, known, found, payload)
 
 
@@ -258,8 +263,8 @@ def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, 
     """
     for mail in queries.list_open_mail_of_task(tx.connection, task.key):
         if mail.receiver in p.ADDRESSES:
-            if mail.type == p.HELP_REQUEST and mail.origin == name_origin(task.key, attempt.number):
-                tx.record(e.MailHandled(mail.id), why="the attempt that asked for help has ended")
+            if mail.expects_reply and mail.origin == name_origin(task.key, attempt.number):
+                tx.record(e.MailHandled(mail.id), why="the attempt that asked has ended")
             continue
         if (mail.attempt or 0) > attempt.number:
             continue

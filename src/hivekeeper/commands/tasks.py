@@ -69,6 +69,9 @@ def hand_off(
         return False
     attempt = next(iter(queries.list_attempts_of_task(tx.connection, task.key)[::-1]), None)
     is_in_session = attempt is not None and attempt.state in (AttemptState.WORKING, AttemptState.PARKED)
+    if is_in_session and not task.runners:
+        what = f"Task '{task.id}' is a command at work, which nobody can take over."
+        raise InputError(what, advice=f"Wait for its end, or stop it: hive worker kill {task.key}")
     if agent and is_in_session and (other := _find_session(tx, agent, task)) is not None:
         what = f"Agent {agent} is at work on {other.task}, and has one session at a time."
         raise InputError(what, advice="Name another agent, or type this again when it has ended.")

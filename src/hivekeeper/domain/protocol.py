@@ -149,17 +149,30 @@ def read_draft(said: object, protocol: Mapping[str, MessageType]) -> Draft | str
         return "it has no 'receiver'"
     if len(receiver) > MAX_ID or not receiver.isprintable():
         return "its 'receiver' is no address"
-    payload = said.get("payload", {"text": said[key]} if (key := _find_text(said)) else {})
-    payload = {"text": payload} if isinstance(payload, str) else payload
-    if not isinstance(payload, dict):
-        return "its 'payload' is not an object"
-    if problem := check_payload(known, payload):
-        return problem
+    payload = _read_payload(said, known)
+    if isinstance(payload, str):
+        return payload
     given_id, parent = said.get("id"), said.get("in_reply_to")
     for name, value in (("id", given_id), ("in_reply_to", parent)):
         if value is not None and not (isinstance(value, str) and 0 < len(value) <= MAX_ID and value.isprintable()):
             return f"its '{name}' must be a text of at most {MAX_ID} printable characters"
     return Draft(known.name, receiver, payload, given_id, parent)
+
+
+def _read_payload(said: Mapping[str, Any], type_: MessageType) -> dict[str, Any] | str:
+    """Read what a message says; a sentence says why it cannot be what was meant."""
+    if unknown := next((key for key in said if key not in _KEYS), None):
+        meant = find_nearest(unknown, _KEYS)
+        return f"it has an unknown key {show(unknown)}" + (f"; did you mean '{meant}'?" if meant else "")
+    payload = said.get("payload", {})
+    payload = {"text": payload} if isinstance(payload, str) else payload
+    if not isinstance(payload, dict):
+        return "its 'payload' is not an object"
+    if key := _find_text(said):
+        payload = {"text": said[key], **payload}
+    if not payload and type_.name in _WITH_WORDS:
+        return "it says nothing: it has no 'text' and no 'payload'"
+    return check_payload(type_, payload) or payload
 
 
 def check_payload(type_: MessageType, payload: Mapping[str, Any]) -> str:
@@ -187,4 +200,12 @@ def is_field_kind(kind: str) -> bool:
 
 
 def _find_text(said: Mapping[str, Any]) -> str | None:
-    return next((key for key in ("text", "body", "content", "message") if isinstance(said.get(key), str)), None)
+    return next((key for key in _TEXTS if isinstance(said.get(key), str)), None)
+
+
+_TEXTS = ("text", "body", "content", "message")
+_KEYS = (
+    *("type", "receiver", "to", "payload", "id", "in_reply_to", *_TEXTS),
+    *("sender", "from", "timestamp", "hops", "thread", "expects_reply"),  # these are not believed
+)
+_WITH_WORDS = ("request", "query", "propose", INFORM, DONE)

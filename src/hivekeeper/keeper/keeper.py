@@ -223,7 +223,7 @@ class Keeper:
     def _wake_listeners(self, bodies: Sequence[Body]) -> None:
         self._committed.set()
         for loop in self.loops:
-            if any(loop.is_woken_by(body) for body in bodies):
+            if loop.hear(bodies):
                 self._wake(loop.name)
 
     def _listen(self) -> None:

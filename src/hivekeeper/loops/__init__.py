@@ -6,7 +6,7 @@ declares what wakes it; `find_loops` discovers it.
 
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -94,6 +94,10 @@ class Loop(ABC):
     def is_woken_by(self, body: Body) -> bool:
         """Whether this event wakes the loop."""
         return self.wakes.is_woken_by(body)
+
+    def hear(self, bodies: Sequence[Body]) -> bool:
+        """Hear of all events of a commit; whether they wake the loop."""
+        return any(map(self.is_woken_by, bodies))
 
     def _intend(self, tx: Transaction, owner: Owner, start: Start, spec: RunSpec) -> None:
         """Record the intent of a run."""

@@ -37,7 +37,8 @@ from hivekeeper.working.outboxes import SETTLE_S, Batch, Key, Outboxes
 
 MAX_BOXES, MAX_LOOKING_S = 64, 0.04  # in a pass
 MAX_DELIVERED = 128  # in a pass
-SWEEP_S, SWEEP_UNWATCHED_S = 60.0, 1.0
+# How often all mailboxes are looked at: for each of them so long, and never more often or less often than this.
+SWEEP_S_A_BOX, LEAST_SWEEP_S, MOST_SWEEP_S, SWEEP_UNWATCHED_S = 0.03, 5.0, 60.0, 1.0
 # What is wrong with the machine, and not with one mailbox.
 _OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _AT_WORK = (AttemptState.WORKING, AttemptState.PARKED)
@@ -92,12 +93,11 @@ class Router(Loop):
         """Stop watching mailboxes."""
         self._watcher.stop()
 
-    def is_woken_by(self, body: Body) -> bool:
-        """Whether this event wakes the loop: one of messages, or the start or end of an agent."""
-        if isinstance(body, e.RunStarted | e.RunExited | e.RunLost):
-            self._runs_seen.append(body.run)
-            return True
-        return self.wakes.is_woken_by(body)
+    def hear(self, bodies: Sequence[Body]) -> bool:
+        """Hear of messages, and of every agent that started or ended; both wake the loop."""
+        runs = [body.run for body in bodies if isinstance(body, e.RunStarted | e.RunExited | e.RunLost)]
+        self._runs_seen.extend(runs)
+        return bool(runs) or super().hear(bodies)
 
     def run_once(self) -> Counts:
         """Accept what was written, deliver what was accepted, and note what was acknowledged."""
@@ -152,7 +152,7 @@ class Router(Loop):
                 self._due[run.task, run.attempt] = None
                 self._boxes.add((run.task, run.attempt))
         self._due.update(dict.fromkeys(self._watcher.take_changed() - self._behind.keys()))
-        now_s, every_s = self._clock.monotonic(), SWEEP_S if self._watcher.is_watching else SWEEP_UNWATCHED_S
+        now_s, every_s = self._clock.monotonic(), self._find_sweep_s()
         if now_s - self._swept_s >= every_s:
             self._swept_s = now_s
             pairs = (pair for state in OPEN_ATTEMPTS for pair in queries.list_open_attempts(connection, state))
@@ -177,13 +177,18 @@ class Router(Loop):
             if key not in self._blocked:
                 yield from self._look(connection, opened, key)
 
+    def _find_sweep_s(self) -> float:
+        if not self._watcher.is_watching:
+            return SWEEP_UNWATCHED_S
+        return min(max(len(self._boxes) * SWEEP_S_A_BOX, LEAST_SWEEP_S), MOST_SWEEP_S)
+
     def _set_interval(self) -> None:
         if self._due or self._behind or self._placed or self._has_more:
             self.interval_s = 0.0
         elif self._outboxes.is_settling:
             self.interval_s = SETTLE_S / 4
         else:
-            self.interval_s = SWEEP_S if self._watcher.is_watching or not self._boxes else SWEEP_UNWATCHED_S
+            self.interval_s = self._find_sweep_s() if self._boxes else MOST_SWEEP_S
 
     # --- one mailbox --------------------------------------------------------------------------------------------------
 

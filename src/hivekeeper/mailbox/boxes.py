@@ -6,6 +6,7 @@ file with one name is not read at all.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ MAX_NAME = 200
 MAX_LISTED = 10_000
 INBOX, OUTBOX, ACKNOWLEDGED, SENT, READ = "inbox", "outbox", ".done", ".sent", ".read"
 BAD = "bad-"
+_DRAFTS = (".tmp", ".part", "~")  # as programs name what they still write
 _PART = ".part"  # whoever looks for *.json may find names with a dot in front too
 _PARENTS = {SENT: OUTBOX, ACKNOWLEDGED: INBOX, READ: INBOX}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -109,14 +111,14 @@ class Mailbox:
     def list_outbox(self) -> list[Listed] | None:
         """List what lies in the outbox, in the order in which it was written; None if that is too much.
 
-        Names with a dot in front are drafts.
+        Names with a dot in front, or that end as drafts do, are drafts.
         """
         outbox, listed = self.open(OUTBOX), list[Listed]()
         with os.scandir(outbox) as entries:
             for number, entry in enumerate(entries):
                 if number >= MAX_LISTED:
                     return None
-                if entry.name.startswith("."):
+                if entry.name.startswith(".") or entry.name.endswith(_DRAFTS):
                     continue
                 with contextlib.suppress(OSError):
                     found = os.stat(entry.name, dir_fd=outbox, follow_symlinks=False)
@@ -149,7 +151,8 @@ class Mailbox:
         except FileNotFoundError:
             return None
         except OSError as error:
-            return _refuse(mark, f"it cannot be opened: {error.strerror}")
+            link = error.errno == errno.ELOOP
+            return _refuse(mark, "it is a link" if link else f"it cannot be opened: {error.strerror}")
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):

@@ -99,7 +99,7 @@ def say_when(reader: RunRow | None, runners: Mapping[str, Runner]) -> str:
         return "it gets it when it works next"
     runner = runners.get(reader.runner or "")
     if runner is None or runner.reach is Reach.NONE:
-        return "it is in its inbox once it looks there"
+        return "it finds it in its inbox"
     return "it gets it while it works" if runner.reach is Reach.SESSION else "it gets it after its current turn"
 
 

@@ -81,9 +81,8 @@ class Reporter:
     def ask_for_help(self, text: str, *, is_blocking: bool = False) -> Told:
         """Ask the supervisor for help."""
         posted = self.box.send(HELP_REQUEST, Role.SUPERVISOR.value, {"text": text, "blocking": is_blocking})
-        waits = "End your turn now; you will be resumed with the answer." if is_blocking else (
-            "The answer will be in your inbox: hive mail ls"
-        )  # fmt: skip
+        ended = "End your turn now; you will be resumed with the answer. (A command finds it in its inbox.)"
+        waits = ended if is_blocking else "The answer will be in your inbox: hive mail ls"
         return self._tell(posted, "Asked for help.", waits)
 
     def report_done(self, summary: str = "", nothing_to_change: str = "") -> Told:
@@ -112,7 +111,7 @@ class Reporter:
                 return Told(posted.id, "sent", f"{words} {then}".strip())
             case Waiting():
                 return Told(
-                    posted.id, "waiting", f"Waiting for the hive, which takes it from your outbox. {then}".strip()
+                    posted.id, "waiting", f"Written to your outbox; the hive has not taken it yet. {then}".strip()
                 )
             case Refused(reason):
                 raise InputError(f"Refused: {reason}.", advice="Nothing was delivered.")

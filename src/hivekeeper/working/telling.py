@@ -69,6 +69,8 @@ def find_delivered(works: Sequence[Work], mail: Sequence[MailRow]) -> Iterator[t
         started = [run for run in work.agents if run.started_at is not None]
         if message.type == PRIORITY_MERGE and message.attempt != work.number:
             continue
+        if message.origin and not work.needs_prompt:
+            continue  # a command finds it in its inbox
         run = next((run for run in started if run.intended_seq > message.seq), None)
         if run is not None and message.delivered_run is None:
             yield message, run
