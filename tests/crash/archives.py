@@ -1,10 +1,14 @@
 """Scenarios of the archive: a keeper commits what has happened, twice, and dies, or git does."""
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 
 from hivekeeper.commands.convoys import archive_convoy
+from hivekeeper.commands.sessions import raise_budget
+from hivekeeper.domain.budget import Cap
 from hivekeeper.errors import HiveError
+from hivekeeper.git.archive import LOCKED_FOR_S
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.store import queries
 from tests.archives import list_archive_problems
@@ -39,9 +43,15 @@ def commit_now(keeper: Keeper) -> None:
 
 
 def go_on_committing(stage: Play) -> None:
+    """Commit what else happens, when a lock that a git could not remove is too old to be a living one's."""
     stage.settings = replace(stage.settings, repository=True)
     stage.finish()
+    for lock in (stage.places.archive / ".git").rglob("*.lock"):
+        before = lock.stat().st_mtime - LOCKED_FOR_S - 1
+        os.utime(lock, (before, before))
     with stage.keeper() as keeper:
+        with keeper.hive.ledger.write(ME) as tx:
+            raise_budget(tx, "day", "today", Cap(1, None))
         commit_now(keeper)
 
 
