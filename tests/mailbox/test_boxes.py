@@ -79,7 +79,7 @@ def test_a_message_that_cannot_be_delivered_leaves_the_others_alone(box: Path) -
 
 def test_a_directory_that_its_worker_made_unusable_is_usable_again(box: Path) -> None:
     (box / OUTBOX / "m.json").write_text("{}")
-    for name, mode in ((OUTBOX, 0), (INBOX, 0o500), (f"{OUTBOX}/{SENT}", 0o400)):
+    for name, mode in ((f"{OUTBOX}/{SENT}", 0o400), (INBOX, 0o500), (OUTBOX, 0)):
         (box / name).chmod(mode)
     with Mailbox(box) as mailbox:
         assert [each.name for each in mailbox.list_outbox() or ()] == ["m.json"]

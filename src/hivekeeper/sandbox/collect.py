@@ -32,12 +32,33 @@ def open_beneath(top: int, path: str) -> Iterator[int]:
     opened = os.dup(top)
     try:
         for name in path.split("/"):
-            inner = os.open(name, _BENEATH, dir_fd=opened)
+            inner = _open(opened, name)
             os.close(opened)
             opened = inner
         yield opened
     finally:
         os.close(opened)
+
+
+def _open(directory: int, name: str) -> int:
+    try:
+        return os.open(name, _BENEATH, dir_fd=directory)
+    except PermissionError:
+        _permit(directory, name)
+        return os.open(name, _BENEATH, dir_fd=directory)
+
+
+def _permit(directory: int, name: str) -> None:
+    """Make a file or directory readable to us, whose it is."""
+    place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        mode = os.fstat(place).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            os.chmod(
+                f"/proc/self/fd/{place}", stat.S_IMODE(mode) | (stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR)
+            )
+    finally:
+        os.close(place)
 
 
 def list_parts(work: int, output: str) -> Iterator[tuple[str, bool]]:
