@@ -64,9 +64,9 @@ def test_help_that_is_asked_for_at_the_last_moment_parks_the_attempt(
     keeper.loops = [loop for loop in keeper.loops if loop is not router]
     awaits = telling.awaits_router
 
-    def await_late(*arguments: object, now: str) -> bool:
+    def await_late(*arguments: object) -> bool:
         router.run_once()  # it is faster than the look at the outbox
-        return awaits(*arguments, now=now)  # type: ignore[arg-type]
+        return awaits(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(dispatcher, "awaits_router", await_late)
     stage.step_until(lambda: bool(stage.attempts("A")) and stage.attempts("A")[-1].state is AttemptState.PARKED)
@@ -91,6 +91,25 @@ def test_a_requeued_message_reaches_a_session_that_began_before(stage: Scene, re
     assert stage.finish() is ConvoyState.COMPLETE
     assert "mended" in repository.git("show", "hive/main:b")
     assert find(stage, id=row.id)[0].expects_reply
+
+
+def test_what_an_agent_wrote_while_no_keeper_ran_counts_however_long_that_was(
+    stage: Scene, repository: Repository
+) -> None:
+    go = stage.root.parent / "go"
+    ask = write("help", type="HELP_REQUEST", to="supervisor", payload={"text": "stuck", "blocking": True})
+    hire(stage, first=(f"until test -e {go}; do sleep 0.02; done; {ask}", "echo a > a"))
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    stage.step_until(is_running(stage, "A"))
+    assert stage.keeper is not None
+    stage.keeper.close()
+    go.touch()
+    while stage.list_processes("work/A.1.agent"):
+        stage.changed.wait(0.02)
+    stage.clock.let_pass(3600)
+    stage.take()
+    stage.step_until(lambda: stage.attempts("A")[-1].state is AttemptState.PARKED)
+    assert len(stage.attempts("A")) == 1
 
 
 DISORDER = {

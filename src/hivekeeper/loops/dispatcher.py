@@ -95,6 +95,7 @@ _WOKEN_BY = (
 )
 
 
+MAX_WAIT_FOR_ROUTER_S = 60.0
 _OF_MAIL = (e.MailAccepted, e.MailSettled, e.MailHandled)
 
 
@@ -109,7 +110,7 @@ class Dispatcher(Loop):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self._awaiting: set[str] = set()  # tasks whose messages have to be recorded first
+        self._awaiting: dict[str, float] = {}  # tasks whose messages have to be recorded first, and since when
 
     def is_woken_by(self, body: e.Body) -> bool:
         """Whether this event wakes the loop; one of a message only if a message is waited for."""
@@ -177,9 +178,7 @@ class Dispatcher(Loop):
             self._boot_id, admission, is_cancelling=is_cancelling, repeats_last_step=next_session is not None
         )
         action = steps.decide(work.sequence, work.runs, facts)
-        self._awaiting.discard(task.key)
-        if not is_cancelling and awaits_router(self._places, connection, work, now=self._clock.now()):
-            self._awaiting.add(task.key)
+        if not is_cancelling and self._awaits_router(connection, work):
             return None
         if action == steps.Start("sandbox", 2, 2) and self._was_started(work):
             action = steps.Park(admission) if isinstance(admission, Held) else steps.Start("agent")
@@ -211,6 +210,14 @@ class Dispatcher(Loop):
                 return action
             case _:
                 assert_never(action)
+
+    def _awaits_router(self, connection: Connection, work: Work) -> bool:
+        """Whether messages have to be recorded first; what the router cannot read in time is left."""
+        if not awaits_router(self._places, connection, work):
+            self._awaiting.pop(work.task.key, None)
+            return False
+        now_s = self._clock.monotonic()  # time without a keeper does not count
+        return now_s - self._awaiting.setdefault(work.task.key, now_s) < MAX_WAIT_FOR_ROUTER_S
 
     def _admit(self, work: Work, holds: Sequence[HoldRow]) -> Admitted | Held:
         """Decide whether an agent may start now; a command always may."""

@@ -3,9 +3,9 @@
 Rules:
 1. A message is a file in a worker's outbox. Its sender, id, time and hops come from the mailbox that holds it and from
    the ledger, never from the file. A file that does not parse is given time before it is quarantined.
-2. What a file came to is recorded before the file is moved, so a file that is found again is the same message.
-3. A message is put into an inbox after it was accepted, and is DELIVERED once it lies there and would after a power
-   cut. Moving its file to `.done` is the acknowledgement.
+2. What became of a file is recorded before the file is moved, so a file that is found again is the same message.
+3. A message is put into an inbox after it was accepted, and is DELIVERED once its file there is synced. Moving the
+   file to `.done` is the acknowledgement.
 4. Mailboxes take turns: of each, only so many files are read at a time. One with more waits behind those that changed.
 5. Mailboxes that changed are read at once; all are looked at from time to time, in case a change was missed.
 6. What is wrong with one mailbox stops no other.
@@ -14,7 +14,7 @@ Rules:
 import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -37,7 +37,7 @@ from hivekeeper.working.outboxes import SETTLE_S, Batch, Key, Outboxes
 
 MAX_BOXES, MAX_LOOKING_S = 64, 0.04  # in a pass
 MAX_DELIVERED = 128  # in a pass
-# How often all mailboxes are looked at: for each of them so long, and never more often or less often than this.
+# The pause between two looks at all mailboxes: so long for each of them, and within these bounds.
 SWEEP_S_A_BOX, LEAST_SWEEP_S, MOST_SWEEP_S, SWEEP_UNWATCHED_S = 0.03, 5.0, 60.0, 1.0
 # What is wrong with the machine, and not with one mailbox.
 _OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -201,12 +201,12 @@ class Router(Loop):
         with self._noting(key):
             try:
                 found.box = box = opened.enter_context(Mailbox(self._places.mailbox(*key)))
-                self._watcher.watch(key, (box.open(OUTBOX),))
                 box.open(SENT)
+                self._watch(key, box)
                 found.batch = self._outboxes.read(box, task, attempt)
                 if found.batch.has_more:
                     self._behind[key] = None
-                self._watcher.watch(key, (box.open(OUTBOX), box.open(ACKNOWLEDGED)))
+                box.open(ACKNOWLEDGED)
                 if attempt.number == task.attempts:  # those of an earlier one are forwarded
                     found.done = list(self._find_done(connection, box, task.key))
             except NotADirectoryError as error:
@@ -214,6 +214,12 @@ class Router(Loop):
                 told = Outgoing(task, attempt, str(error.filename), "no directory", said)
                 found.batch.files.append(("", told))
         yield found
+
+    def _watch(self, key: Key, box: Mailbox) -> None:
+        directories = [box.open(OUTBOX)]
+        with suppress(NotADirectoryError):  # it is told of once the outbox has been read
+            directories.append(box.open(ACKNOWLEDGED))
+        self._watcher.watch(key, directories)
 
     def _find_done(self, connection: Connection, box: Mailbox, task: str) -> Iterator[tuple[MailRow, str]]:
         """Find messages in the inbox of a task's worker that were acknowledged or removed."""

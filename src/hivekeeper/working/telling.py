@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hivekeeper.clock import to_seconds
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.protocol import ADDRESSES, PRIORITY_MERGE, REWORK_REQUEST
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.session import StartSession
 from hivekeeper.domain.states import MailState
-from hivekeeper.domain.waits import has_passed
 from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.mailbox.boxes import has_unread
@@ -20,8 +18,6 @@ from hivekeeper.specs.prompt import add_mailbox, describe_task
 from hivekeeper.specs.session import write_prompt
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
-
-MAX_WAIT_FOR_ROUTER_S = 60.0
 
 
 def tell(places: Places, connection: Connection, work: Work, session: StartSession | None) -> Told:
@@ -76,19 +72,14 @@ def find_delivered(works: Sequence[Work], mail: Sequence[MailRow]) -> Iterator[t
             yield message, run
 
 
-def awaits_router(places: Places, connection: Connection, work: Work, *, now: str) -> bool:
-    """Whether an agent that has ended left messages that are not recorded yet: they may decide what follows.
-
-    Nobody waits for long: what cannot be read by then is left.
-    """
+def awaits_router(places: Places, connection: Connection, work: Work) -> bool:
+    """Whether an agent that has ended left messages that are not recorded yet: they may decide what follows."""
     agent = work.agent
     if not work.has_mailbox or agent is None or agent.is_open or agent.started_at is None or work.count("snapshot"):
         return False
     mail = (each for each in queries.list_open_mail_of_task(connection, work.task.key) if each.delivered_run is None)
     ours = (each for each in mail if each.receiver not in ADDRESSES and not each.must_rebase)
     names = [each.inbox_name for each in ours if each.state is MailState.DELIVERED]
-    if has_passed(to_seconds(now), to_seconds(agent.ended_at or now), MAX_WAIT_FOR_ROUTER_S):
-        return False
     return has_unread(places.mailbox(work.task.key, work.number), names)
 
 
