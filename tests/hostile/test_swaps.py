@@ -12,6 +12,7 @@ from hivekeeper.commands.runs import kill_worker
 from hivekeeper.domain.plan import Limits, TaskSpec
 from hivekeeper.domain.states import RunState
 from hivekeeper.git.clone import hash_file
+from hivekeeper.sandbox.collect import OUTPUTS_MISSING
 from hivekeeper.sandbox.isolation import Level
 from hivekeeper.sandbox.orders import collect_outputs
 from tests.hostile.conftest import Person, Theatre, open_theatre, require
@@ -106,6 +107,37 @@ def test_an_output_swapped_for_a_link_brings_nothing_from_outside_the_sandbox(sw
     found = [path for place in ("kept", "target") for path in (tmp_path / place).rglob("key")]
     assert found, "now and then all of it is collected"
     assert {path.read_text() for path in found} == {"harmless"}
+
+
+def test_an_output_is_never_put_behind_a_link_that_another_worker_swaps_in(swapped: Path, tmp_path: Path) -> None:
+    work, secret = tmp_path / "other", tmp_path / "secret"
+    (work / "a00").mkdir(parents=True)
+    (work / "a00" / "key").write_text("harmful")
+    (secret / "docs").mkdir()
+    (secret / "docs" / "old").write_text(CANARY)
+    (work / "a00" / "docs").mkdir()
+    (work / "a00" / "docs" / "new").write_text("harmful")
+    ended = set()
+    for _ in range(60):
+        argv = collect_outputs(work, tmp_path / "kept", swapped, ("a00/key", "a00/docs"))
+        ended.add(subprocess.run(argv, check=False, capture_output=True).returncode)
+    assert 0 in ended, "now and then the directory was there"
+    found = {path.relative_to(secret).as_posix(): path.read_text() for path in secret.rglob("*") if path.is_file()}
+    assert found == {"key": CANARY, "docs/old": CANARY}
+
+
+def test_an_output_behind_a_link_that_is_there_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "work" / "build").mkdir(parents=True)
+    (tmp_path / "work" / "build" / "docs").write_text("new")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "build").symlink_to(tmp_path / "outside")
+    argv = collect_outputs(tmp_path / "work", tmp_path / "kept", tmp_path / "target", ("build/docs",))
+    ended = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert ended.returncode == OUTPUTS_MISSING
+    assert ended.stdout.strip() == "build, where docs belongs, is a link or no directory"
+    assert not list((tmp_path / "outside").iterdir())
+    assert (tmp_path / "kept" / "build" / "docs").read_text() == "new"
 
 
 def test_a_changed_file_is_never_looked_for_behind_a_link(swapped: Path, tmp_path: Path) -> None:

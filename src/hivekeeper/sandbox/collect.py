@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 
 OUTPUTS_MISSING = 3
 MAX_PATH = 1024  # of what is brought out: the system takes 4096, and a person's own programs come after us
@@ -90,40 +90,95 @@ def _place(output: str, path: str) -> str:
     return "is" if path == output else f"holds {os.path.basename(path)}, which is"
 
 
-def find_problem(work: int, target: str, output: str) -> str | None:
+def find_problem(work: int, output: str) -> str | None:
     """Tell what is wrong with an output; None when it is as promised."""
     try:
-        (_, is_directory), *_ = list_parts(work, output)
+        for _ in list_parts(work, output):
+            pass
     except NotAsPromisedError as problem:
         return str(problem)
-    if target and os.path.isdir(f"{target}/{output}") and not is_directory:
-        return f"there is a directory where {output} belongs"
     return None
 
 
+def find_obstacle(work: int, target: str, output: str) -> str | None:
+    """Tell what is in the way of an output; a link there may be another worker's, and lead anywhere."""
+    is_directory = next(list_parts(work, output))[1]
+    above, name = os.path.split(output)
+    try:
+        with _open_directory(target, above) as place:
+            mode = os.stat(name, dir_fd=place, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in _ON_THE_WAY:
+            raise
+        return f"{above}, where {name} belongs, is a link or no directory"
+    return f"there is a directory where {output} belongs" if stat.S_ISDIR(mode) and not is_directory else None
+
+
+@contextmanager
+def _open_directory(target: str, path: str) -> Iterator[int]:
+    """Open a directory below the target, which is a person's own choice."""
+    top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with open_beneath(top, path) if path else nullcontext(top) as opened:
+            yield opened
+    finally:
+        os.close(top)
+
+
 def bring(work: int, output: str, target: str) -> None:
-    """Copy to a name nobody reads, sync, and only then give it its own; a repeat after a crash does the same."""
-    draft = f"{target}.hive-new"
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    _remove(draft)
-    parts = list(list_parts(work, output))
-    for path, is_directory in parts:
-        copy = draft + path.removeprefix(output)
-        if is_directory:
-            os.mkdir(copy)
-        else:
-            _copy(work, path, copy)
-    if parts[0][1]:
-        _remove(target)
-    for path, is_directory in reversed(parts):  # a directory after what it holds
-        if is_directory:
-            _sync(draft + path.removeprefix(output))
-    os.replace(draft, target)
-    _sync(os.path.dirname(target))
+    """Copy to a name nobody reads, sync, and only then give it its own; a repeat after a crash does the same.
+
+    The target is opened like the source, because another worker may be changing it.
+    """
+    above, name = os.path.split(output)
+    _make_directory(target, above)
+    with _open_directory(target, above) as place:
+        draft = f"{name}.hive-new"
+        _remove(draft, place)
+        parts = list(list_parts(work, output))
+        for path, is_directory in parts:
+            copy = draft + path.removeprefix(output)
+            with _open_parent(place, copy) as (parent, last):
+                if is_directory:
+                    os.mkdir(last, dir_fd=parent)
+                else:
+                    _copy(work, path, parent, last)
+        if parts[0][1]:
+            _remove(name, place)
+        for path, is_directory in reversed(parts):  # a directory after what it holds
+            if is_directory:
+                with open_beneath(place, draft + path.removeprefix(output)) as made:
+                    os.fsync(made)
+        os.replace(draft, name, src_dir_fd=place, dst_dir_fd=place)
+        os.fsync(place)
 
 
-def _copy(work: int, path: str, target: str) -> None:
-    with open_beneath(work, path) as opened, open(target, "xb") as write:
+def _make_directory(target: str, path: str) -> None:
+    """Make a directory below the target, each name beneath the one before it."""
+    os.makedirs(target, exist_ok=True)
+    above = ""
+    for name in filter(None, path.split("/")):
+        with _open_directory(target, above) as place, suppress(FileExistsError):
+            os.mkdir(name, dir_fd=place)
+            os.fsync(place)
+        above = f"{above}/{name}".lstrip("/")
+
+
+@contextmanager
+def _open_parent(top: int, path: str) -> Iterator[tuple[int, str]]:
+    above, name = os.path.split(path)
+    if not above:
+        yield top, name
+        return
+    with open_beneath(top, above) as opened:
+        yield opened, name
+
+
+def _copy(work: int, path: str, parent: int, name: str) -> None:
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    with open_beneath(work, path) as opened, os.fdopen(os.open(name, new, 0o666, dir_fd=parent), "wb") as write:
         found = os.fstat(opened)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(f"{path} is no plain file any more")
@@ -134,31 +189,27 @@ def _copy(work: int, path: str, target: str) -> None:
         os.fsync(write.fileno())
 
 
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _remove(name: str, place: int) -> None:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        mode = os.stat(name, dir_fd=place, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        shutil.rmtree(name, dir_fd=place)
+    else:
+        os.unlink(name, dir_fd=place)
 
 
 def main(work: str, kept: str, target: str, *outputs: str) -> int:
     """Collect; tell how it went."""
     outputs = tuple(os.path.normpath(output) for output in outputs)
     top = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    problems = {output: find_problem(top, target, output) for output in outputs}
+    problems = {output: find_problem(top, output) for output in outputs}
+    good = [output for output in outputs if problems[output] is None]
     wrong = [problem for problem in problems.values() if problem]
-    place = kept if wrong or not target else target
-    for output, problem in problems.items():
-        if problem is None:
-            bring(top, output, f"{place}/{output}")
+    wrong += [found for output in good if target and (found := find_obstacle(top, target, output))]
+    for output in good:
+        bring(top, output, kept if wrong or not target else target)
     if wrong and target:
         print(wrong[0])
         return OUTPUTS_MISSING
