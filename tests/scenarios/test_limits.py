@@ -252,6 +252,18 @@ def test_over_its_own_its_convoys_or_the_days_budget_nothing_begins(
     assert set(stage.states().values()) == {TaskState.COMPLETE}
 
 
+def test_what_a_clock_ahead_dated_is_not_spent_on_the_day_that_it_is_set_back_to(
+    stage: Scene, repository: Repository, hire: Callable[..., None]
+) -> None:
+    hire(Cap(tokens=50), agent=WORK)
+    stage.submit(prompt("A"), prompt("B"), repos=(repository.spec(),))
+    stage.take(workers=1)
+    stage.step_until(lambda: bool(holds(stage)))
+    stage.clock.advance(-3650 * 24 * HOUR)
+    stage.finish()
+    assert set(stage.states().values()) == {TaskState.COMPLETE}
+
+
 def test_what_may_be_spent_is_raised_by_a_person_and_sums_agree_however_they_are_made(
     stage: Scene, repository: Repository, hire: Callable[..., None]
 ) -> None:

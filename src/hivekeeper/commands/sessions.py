@@ -72,7 +72,7 @@ class Budgets:
     def _count(self, scope: str, name: str) -> Usage:
         if (scope, name) not in self._used:
             if scope == "day":
-                used = queries.sum_usage_since(self._connection, self._now[:10])
+                used = queries.sum_usage_of_day(self._connection, self._now[:10])
             elif scope == "convoy":
                 used = queries.sum_usage_of_convoy(self._connection, name)
             else:

@@ -2,7 +2,9 @@
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import Field as Declared
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +24,12 @@ from hivekeeper.config.located import (
     rule,
 )
 from hivekeeper.config.mail_types import MailType, find_type_problems, make_protocol
+from hivekeeper.config.template import DEFAULT_TOML
 from hivekeeper.config.values import FILE_NAME, read_duration, read_size, read_whole
 from hivekeeper.domain.names import NAME_RULE, is_name, show
 from hivekeeper.domain.price import Price
 from hivekeeper.domain.runner import PromptBy, Runner
+from hivekeeper.errors import InputError
 from hivekeeper.runners import OUTPUTS, PRESETS
 from hivekeeper.runners.acp import COMMANDS, speak_acp
 from hivekeeper.runners.command import SIGNS
@@ -163,6 +167,22 @@ def _place(loc: Loc) -> tuple[str, type[Checked]]:
         case (str(table), *_) if table in TABLES:
             return f"[{table}]", TABLES[table]
     return "this file", _File
+
+
+def ensure_file(directory: Path) -> None:
+    """Write hive.toml with its defaults where it is missing, and refuse one that is a link.
+
+    Tasks that work in the hive's directory see a plain file read-only; a missing one, or a link, they could replace.
+    """
+    path = directory / FILE_NAME
+    if path.is_symlink():
+        what = f"{path} is a link, which a task that works in the hive's directory could replace."
+        quoted = shlex.quote(str(path))
+        advice = f'Make it a file: cp --remove-destination "$(readlink -f {quoted})" {quoted}'
+        raise InputError(what, advice=advice)
+    # Where we may not write, or only as much as a name, tasks cannot replace it either.
+    with suppress(OSError), path.open("x", encoding="utf-8") as file:
+        file.write(DEFAULT_TOML)
 
 
 def load_settings(directory: Path) -> Settings:

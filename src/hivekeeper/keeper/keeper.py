@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hivekeeper.config.settings import load_settings
+from hivekeeper.config.settings import ensure_file, load_settings
 from hivekeeper.config.values import FILE_NAME
 from hivekeeper.domain.attempt import is_saved
 from hivekeeper.domain.events import Body
@@ -20,7 +20,13 @@ from hivekeeper.domain.states import AttemptState
 from hivekeeper.errors import HiveError, IllegalTransitionError, StaleEpochError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper import lease
-from hivekeeper.keeper.programs import find_hive_isolation, find_problem, refuse_secrets, refuse_weak_isolation
+from hivekeeper.keeper.programs import (
+    find_hive_isolation,
+    find_problem,
+    refuse_loosened,
+    refuse_secrets,
+    refuse_weak_isolation,
+)
 from hivekeeper.loops import Counts, Loop, Parts, Shutdown, find_loops
 from hivekeeper.nudges import NudgeSocket, nudge
 from hivekeeper.runs.local import LocalRuns, Runs
@@ -59,6 +65,7 @@ class Keeper:
         settings = hive.settings
         refuse_secrets(hive.settings, hive.places)
         refuse_weak_isolation(hive, read_boot_id())
+        ensure_file(hive.places.root)
         self._lease = lease.take(
             hive.ledger, hive.places.keeper_lock, self.clock, abandoned_after_s=settings.abandoned_after_s
         )
@@ -119,7 +126,9 @@ class Keeper:
             return False
         self._read_at = stamp
         try:
+            ensure_file(self.hive.places.root)
             new = replace(self.hive, settings=load_settings(self.hive.places.root))
+            refuse_loosened(self.hive.settings, new.settings)
             refuse_secrets(new.settings, new.places)
             refuse_weak_isolation(new, self.runs.boot_id)
         except (HiveError, OSError) as error:

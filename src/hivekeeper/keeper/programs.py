@@ -57,6 +57,19 @@ def refuse_weak_isolation(hive: Hive, boot_id: str) -> None:
         raise UnavailableError(what, advice="Fix that, or lower `require` in [sandbox] of hive.toml.")
 
 
+def refuse_loosened(old: Settings, new: Settings) -> None:
+    """Refuse to isolate workers less than when the keeper started: it may be a worker that changed hive.toml."""
+    keys = [key for key in ("read", "write") if not {*getattr(new, key)} <= {*getattr(old, key)}]
+    strongest = Level.NAMESPACES
+    if Level(new.level or strongest).rank < Level(old.level or strongest).rank:
+        keys.append("level")
+    if Level(new.require or Level.LIMITS).rank < Level(old.require or Level.LIMITS).rank:
+        keys.append("require")
+    if keys:
+        what = f"[sandbox] {' and '.join(keys)} in hive.toml would isolate workers less than when the keeper started."
+        raise InputError(what, advice="If you changed it, type: hive down && hive up.")
+
+
 def refuse_missing(hive: Hive, tasks: Iterable[tuple[str, tuple[str, ...]]]) -> None:
     """Refuse tasks of which no runner can be started on this machine."""
     isolation: Isolation | None = None

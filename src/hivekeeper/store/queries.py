@@ -113,9 +113,9 @@ def sum_usage_of_convoy(connection: Connection, convoy: str) -> Usage:
     return _sum(connection, "sum_usage_of_convoy", {"first": f"{convoy}/", "beyond": f"{convoy}0"})
 
 
-def sum_usage_since(connection: Connection, since: str) -> Usage:
-    """Add up what agent programs used since a moment."""
-    return _sum(connection, "sum_usage_since", {"since": since})
+def sum_usage_of_day(connection: Connection, day: str) -> Usage:
+    """Add up what agent programs used on a day (UTC)."""
+    return _sum(connection, "sum_usage_of_day", {"first": f"{day}T", "beyond": f"{day}Z"})
 
 
 def list_paid_runs(connection: Connection, *, since: str = "") -> list[tuple[RunRow, str]]:
