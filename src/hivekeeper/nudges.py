@@ -25,10 +25,10 @@ class NudgeSocket:
         with _address(path) as address:
             self._socket.bind(address)
 
-    def listen(self, heard: Callable[[], None], *, poll_s: float, is_over: Callable[[], bool]) -> None:
-        """Call `heard` for every nudge, and `is_over` at least every `poll_s`, until that says so."""
-        self._socket.settimeout(poll_s)
+    def listen(self, heard: Callable[[], None], *, poll_s: Callable[[], float], is_over: Callable[[], bool]) -> None:
+        """Call `heard` for every nudge, and `is_over` at least every `poll_s()`, until that says so."""
         while not is_over():
+            self._socket.settimeout(poll_s())
             with contextlib.suppress(TimeoutError):
                 self._socket.recv(16)
                 heard()

@@ -6,12 +6,14 @@ import pytest
 
 from hivekeeper.config.settings import load_settings
 from hivekeeper.config.template import DEFAULT_TOML
+from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.errors import InputError
 from hivekeeper.hive import open_hive
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.sandbox.isolation import Level
+from hivekeeper.views.status import show_status
 from tests.needs import need
 from tests.scenarios.conftest import Scene
 
@@ -62,3 +64,31 @@ def test_a_link_is_refused_with_what_to_type(stage: Scene, tmp_path: Path) -> No
     finally:
         hive.close()
     assert load_settings(stage.root) == hive.settings, "reads go on"
+
+
+def test_what_fails_in_the_keeper_is_in_the_status_until_it_works_again(
+    stage: Scene,
+) -> None:
+    keeper = stage.take()
+    assert not reload(stage, LOOSE)
+    keeper._note("merger", "git is away")  # noqa: SLF001 - as its thread does when a pass fails
+    keeper.step()
+    needs = list_needs(stage)
+    assert "The merger of the keeper fails and is retried: git is away" in needs
+    assert any(need.startswith("The changed hive.toml is not in use: [sandbox] level") for need in needs)
+    keeper._note("merger", None)  # noqa: SLF001 - as above
+    reload(stage, f"[sandbox]\nwrite = ['{stage.root.parent}']\n")
+    keeper.step()
+    assert list_needs(stage) == []
+
+
+def list_needs(stage: Scene) -> list[str]:
+    with stage.hive.ledger.read() as connection:
+        shown = show_status(connection, KeeperState.ACTIVE, now=stage.clock.now())
+    return [need["what"] for need in shown["needs_me"]]
+
+
+def test_a_number_of_workers_that_is_not_used_is_said(stage: Scene) -> None:
+    keeper = stage.take(workers=3)
+    assert reload(stage, "[hive]\nworkers = 9\n")
+    assert keeper.problems["hive.toml"] == "[hive] workers = 9 is not used: the keeper was started with --workers 3."

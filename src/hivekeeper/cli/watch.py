@@ -86,6 +86,7 @@ def keep(keeper: "Keeper", hive: Hive, convoy: str | None) -> int:
         seen = read_head(connection).seq
     keeper.start()
     settled_at: float | None = None
+    told: dict[str, str] = {}
 
     def is_over(connection: Connection) -> bool:
         nonlocal settled_at
@@ -98,9 +99,11 @@ def keep(keeper: "Keeper", hive: Hive, convoy: str | None) -> int:
 
     try:
         for _ in _watch(hive, keeper.runs, convoy, seen, keeper.wait_for_commit, is_over, signals):
-            for name, problem in keeper.problems.items():
-                sys.stderr.write(f"hive: {name} failed and will retry: {render.clean(problem)}\n")
-            keeper.problems.clear()
+            problems = dict(keeper.problems)
+            for name, problem in problems.items():
+                if told.get(name) != problem:
+                    sys.stderr.write(f"hive: {name} failed and will retry: {render.clean(problem)}\n")
+            told = problems
             if keeper.stopped.is_set():
                 break
         if signals.preempted.is_set():

@@ -52,13 +52,14 @@ class BudgetRow:
 
 @table("heartbeat", key={"id": 1}, of_convoy=False, is_projected=False, constraints=("CHECK (id = 1)",))
 class HeartbeatRow:
-    """When the keeper was last alive."""
+    """When the keeper was last alive, and what fails in it: a sentence for each loop, as JSON."""
 
     id: int
     epoch: int
     at: str
     boot_id: str
     monotonic_ms: int
+    problems: str = "{}"
 
 
 @table("cursor", key={"name": "name"}, of_convoy=False, is_projected=False)

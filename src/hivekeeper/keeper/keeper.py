@@ -53,6 +53,12 @@ def _read_stamp(path: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def _describe_ignored(used: int | None, wanted: int) -> str | None:
+    if used in (None, wanted):
+        return None
+    return f"[hive] workers = {wanted} is not used: the keeper was started with --workers {used}."
+
+
 class Keeper:
     """The coordinator of a hive. Construct it with the lease taken, `step` or `start` it, `close` it."""
 
@@ -103,6 +109,7 @@ class Keeper:
             lambda runner: find_problem(runner, self.find_isolation()),
             dict(os.environ),
             self._shutdown,
+            self.problems,
         )
         return [loop(parts) for loop in find_loops()]
 
@@ -132,9 +139,10 @@ class Keeper:
             refuse_secrets(new.settings, new.places)
             refuse_weak_isolation(new, self.runs.boot_id)
         except (HiveError, OSError) as error:
-            self.problems["hive.toml"] = f"{error} The old settings stay in use."
+            self._note("hive.toml", f"{error} The old settings stay in use.")
             log.warning("hive.toml: %s", error)
             return False
+        self._note("hive.toml", _describe_ignored(self._workers, new.settings.workers))
         if new.settings == self.hive.settings:
             return False
         self.hive, self._isolation = new, None
@@ -143,7 +151,7 @@ class Keeper:
         self.loops = self._build()  # as by a keeper that follows another: all that matters is in the ledger
         if self._threads:
             self._watch()
-        log.warning("hive.toml was changed: its settings hold from now on")
+        log.warning("hive.toml reloaded")
         return True
 
     def step(self) -> Counts:
@@ -250,7 +258,7 @@ class Keeper:
                 self._wake_all()
             return self.stopped.is_set()
 
-        self._socket.listen(self._wake_all, poll_s=self.hive.settings.poll_s, is_over=is_over)
+        self._socket.listen(self._wake_all, poll_s=lambda: self.hive.settings.poll_s, is_over=is_over)
 
     def _run(self, name: str) -> None:
         event, failures = self._nudges[name], 0
@@ -271,7 +279,7 @@ class Keeper:
                 continue
             if failures:
                 failures = 0
-                self.problems.pop(loop.name, None)
+                self._note(loop.name, None)
             self.stopped.wait(loop.rest_s)
             event.wait(loop.interval_s)
 
@@ -288,9 +296,16 @@ class Keeper:
             if taken:
                 self._turns.release()
 
+    def _note(self, name: str, problem: str | None) -> None:
+        """Note what fails, for `hive status` too; None ends it."""
+        self.problems.pop(name, None)
+        if problem:
+            self.problems[name] = problem
+        self._wake("heart")
+
     def _report(self, loop: Loop, error: Exception, failures: int) -> None:
         if isinstance(error, IllegalTransitionError) and failures == 1:
             return  # a person was faster: the next pass sees what they did
-        self.problems[loop.name] = str(error)
+        self._note(loop.name, str(error))
         known = isinstance(error, HiveError)
         log.log(logging.WARNING if known else logging.ERROR, "%s: %s", loop.name, error, exc_info=not known)

@@ -39,7 +39,10 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What loops are built from; `find_problem` explains why a runner cannot be started on this machine."""
+    """What loops are built from.
+
+    `find_problem` explains why a runner cannot be started on this machine; `problems` says what fails in this keeper.
+    """
 
     ledger: Ledger
     authority: ByKeeper
@@ -51,6 +54,7 @@ class Parts:
     find_problem: Callable[[Runner], str | None] = lambda _: None
     environment: Mapping[str, str] = field(default_factory=dict)
     shutdown: Shutdown = field(default_factory=Shutdown)
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""The heart: shows that the keeper is alive, in a row and not in an event."""
+"""The heart: shows that the keeper is alive, and what fails in it, in a row and not in an event."""
 
+from hivekeeper.domain.schema import encode_json
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.store import queries
 
@@ -16,13 +17,17 @@ class Heart(Loop):
         self.interval_s = self._settings.heartbeat_s
 
     def run_once(self) -> Counts:
-        """Update the heartbeat when it is old enough, by the clock that stops while the machine sleeps."""
-        now = self._clock.monotonic()
+        """Update the heartbeat when it is old enough, or when something else fails than before.
+
+        Its age is that of the clock that stops while the machine sleeps.
+        """
+        now, problems = self._clock.monotonic(), encode_json(dict(self._parts.problems))
         with self._ledger.read() as connection:
             last = queries.find_heartbeat(connection)
         same = last is not None and last.epoch == self._authority.epoch and last.boot_id == self._boot_id
-        if last is not None and same and 0 <= now - last.monotonic_ms / 1000 < self.interval_s:
+        is_known = last is not None and last.problems == problems
+        if last is not None and same and is_known and 0 <= now - last.monotonic_ms / 1000 < self.interval_s:
             return {}
         with self._ledger.write(self._authority) as tx:
-            tx.beat(boot_id=self._boot_id, monotonic_s=now)
+            tx.beat(boot_id=self._boot_id, monotonic_s=now, problems=problems)
         return {"beats": 1}

@@ -125,9 +125,9 @@ class Transaction:
             raise DamagedLedgerError(what, advice="Something else writes this file. Type: hive status")
         self._moved_to = Head(seq, digest, epoch, seen.hive)
 
-    def beat(self, *, boot_id: str, monotonic_s: float) -> None:
+    def beat(self, *, boot_id: str, monotonic_s: float, problems: str = "{}") -> None:
         """Overwrite the keeper's heartbeat; an observation, so a row and not an event."""
-        values = (self.head.epoch, self._clock.now(), boot_id, int(monotonic_s * 1000))
+        values = (self.head.epoch, self._clock.now(), boot_id, int(monotonic_s * 1000), problems)
         self.connection.run(_BEAT, values)
 
     def save_checkpoint(self, data: str) -> None:
@@ -287,9 +287,9 @@ _MOVE_HEAD = "UPDATE head SET seq = ?, hash = ?, epoch = ? WHERE id = 1 AND seq 
 _EVENT_COLUMNS = "seq, kind, subject, data, who, why, occurred_at, recorded_at, epoch, hash"
 _ADD_EVENT = f"INSERT INTO event ({_EVENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _EVENTS_FROM = f"SELECT {_EVENT_COLUMNS} FROM event WHERE seq >= ? ORDER BY seq"
-_BEAT = """INSERT INTO heartbeat (id, epoch, at, boot_id, monotonic_ms) VALUES (1, ?, ?, ?, ?)
+_BEAT = """INSERT INTO heartbeat (id, epoch, at, boot_id, monotonic_ms, problems) VALUES (1, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, at = excluded.at, boot_id = excluded.boot_id,
-monotonic_ms = excluded.monotonic_ms"""
+monotonic_ms = excluded.monotonic_ms, problems = excluded.problems"""
 _PUT_CHECKPOINT = "INSERT INTO checkpoint (seq, recorded_at, data) VALUES (?, ?, ?) ON CONFLICT (seq) DO NOTHING"
 _MOVE_CURSOR = """INSERT INTO cursor (name, seq, moved_at) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, moved_at = excluded.moved_at WHERE cursor.seq < excluded.seq"""

@@ -11,7 +11,7 @@ from hivekeeper.domain import hive_rows, mail_row, rows  # noqa: F401 - they dec
 from hivekeeper.domain.schema import TABLES, Table
 from hivekeeper.domain.states import is_in
 
-SCHEMA: Final = 2  # higher whenever the statements change, so that no ledger is taken for one of another form
+SCHEMA: Final = 3  # higher whenever the statements change, so that no ledger is taken for one of another form
 
 
 @cache

@@ -72,6 +72,7 @@ def show_status(  # noqa: PLR0913 - one a fact that the tables do not hold
     needs = [
         *_need_keeper(lease, beat, keeper),
         *_need_settings(settings_problem, places, keeper_is_alive=is_alive),
+        *(_need_loops(beat, settings_problem) if holder and beat and beat.epoch == holder.epoch else ()),
         *_need_isolation(isolation, require),
         *_need_disk(free_bytes, places),
         *list_hold_needs(connection, now=now),
@@ -122,6 +123,14 @@ def _need_settings(problem: str, places: Places | None, *, keeper_is_alive: bool
         until = "the keeper keeps the previous settings" if keeper_is_alive else "no keeper can start"
         edit = join((os.environ.get("EDITOR") or "vi", str(places.root / "hive.toml")))
         yield f"hive.toml cannot be used, and {until}: {problem}", edit
+
+
+def _need_loops(beat: HeartbeatRow, settings_problem: str) -> Iterator[Need]:
+    for name, problem in json.loads(beat.problems).items():
+        if name != "hive.toml":
+            yield f"The {name} of the keeper fails and is retried: {problem}", "hive doctor"
+        elif not settings_problem:
+            yield f"The changed hive.toml is not in use: {problem}", "hive down && hive up"
 
 
 def _need_disk(free_bytes: int | None, places: Places | None) -> Iterator[Need]:
