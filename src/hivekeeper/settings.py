@@ -131,6 +131,11 @@ class Settings:
         default=True,
         sentence="workers have a mailbox: they can write to each other, to the hive and to you",
     )
+    identity: bool = setting(
+        "patterns",
+        default=True,
+        sentence="each worker with a prompt is a session of an agent that has a record, files and what it has learnt",
+    )
     repository: bool = setting(
         "patterns",
         default=False,

@@ -168,12 +168,16 @@ def list_queries() -> list[str]:
     return [name for name in load_sql() if not name.startswith("_")]
 
 
+ASKING = ("store/queries.py", "store/agent_queries.py")
+
+
 def test_every_query_file_is_used_by_the_function_of_its_name() -> None:
-    (source,) = (source for source in read_package() if source.name == "store/queries.py")
+    sources = [source for source in read_package() if source.name in ASKING]
     used = {
         function.name: {
             node.value for node in ast.walk(function) if isinstance(node, ast.Constant) and node.value in load_sql()
         }
+        for source in sources
         for function in source.find(ast.FunctionDef)
         if not function.name.startswith("_")
     }
@@ -181,13 +185,13 @@ def test_every_query_file_is_used_by_the_function_of_its_name() -> None:
 
 
 def test_every_query_is_asked_by_somebody() -> None:
-    rest = [source for source in read_package() if source.name != "store/queries.py"]
+    rest = [source for source in read_package() if source.name not in ASKING]
     asked = {node.attr for source in rest for node in source.find(ast.Attribute)}
     asked |= {alias.name for source in rest for node in source.find(ast.ImportFrom) for alias in node.names}
     names = {
         function.name
         for source in read_package()
-        if source.name == "store/queries.py"
+        if source.name in ASKING
         for function in source.find(ast.FunctionDef)
         if not function.name.startswith("_")
     }

@@ -70,6 +70,13 @@ def submit_with_more(ledger: Ledger, kind: str) -> None:
 
 def test_what_a_person_may_ask_for_is_exactly_this() -> None:
     assert sorted(cls.kind for cls in REQUESTS) == [
+        "agent.created",
+        "agent.described",
+        "agent.learnt",
+        "agent.renamed",
+        "agent.restored",
+        "agent.retired",
+        "agent.unlearnt",
         "budget.raised",
         "convoy.archived",
         "convoy.defaults_set",

@@ -78,7 +78,9 @@ def put_by(world: World) -> int:
 def without_archived(tables: Dump) -> Dump:
     """Leave of all tables what was not archived: written anew here, from whole tables."""
     living = {row[0] for row in tables["convoy"] if "ARCHIVED" not in row}
-    kept = {name: rows for name, rows in tables.items() if name in ("lease", "repo", "hold", "budget")}
+    kept = {
+        name: rows for name, rows in tables.items() if name in ("lease", "repo", "hold", "budget", "agent", "lesson")
+    }
     for name in OF_CONVOYS:
         kept[name] = [row for row in tables[name] if row[0].partition("/")[0] in living]
     kept["run"] = [

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hivekeeper.commands import attempts, convoys, leases, mail, merges, plans, queue, runs, sessions, tasks
+from hivekeeper.commands import agents, attempts, convoys, leases, mail, merges, plans, queue, runs, sessions, tasks
 from hivekeeper.domain.budget import Cap
 from hivekeeper.domain.convoy import decide_outcome
 from hivekeeper.domain.events import (
@@ -31,6 +31,7 @@ from hivekeeper.domain.events import (
     MailSettled,
     RepoPinned,
     RepoPublishDue,
+    TaskRecommended,
 )
 from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
@@ -42,7 +43,7 @@ from hivekeeper.domain.session import Hold
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState, RunState, TaskState
 from hivekeeper.domain.steps import Start
 from hivekeeper.errors import InputError
-from hivekeeper.store import queries
+from hivekeeper.store import agent_queries, queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events
 from hivekeeper.store.replay import rebuilt
@@ -424,8 +425,23 @@ def write_the_rest(world: World) -> None:
         tasks.edit_task(tx, world.task("prompted/p"), prompt="Do it well.")
         tasks.hand_off(tx, world.task("prompted/p"), agent="ann", runner="codex")
         plans.submit_plan(tx, PlanSpec("prompted", (), defaults={"attempts": 2}))
+    write_the_agents(world)
     with world.keep() as tx:
         leases.release_lease(tx, world.keeper.who)
+
+
+def write_the_agents(world: World) -> None:
+    """Write what happens to agents."""
+    with world.ask() as tx:
+        bob = agents.create_agent(tx, "bob", role="builder", strengths=["make"])
+        agents.describe_agent(tx, bob, "senior builder", ["make", "sh"], why="edited")
+        agents.teach(tx, "bob", "patterns", "look first", "person")
+        agents.unteach(tx, agent_queries.list_lessons(tx.connection, "bob")[0])
+        agents.retire_agent(tx, agents.get_agent(tx.connection, "bob"))
+        agents.restore_agent(tx, agents.get_agent(tx.connection, "bob"))
+        agents.rename_agent(tx, agents.get_agent(tx.connection, "bob"), "robert")
+    with world.keep() as tx:
+        tx.record(TaskRecommended("prompted/p", "robert", 9))
 
 
 def write_the_sessions(world: World) -> None:

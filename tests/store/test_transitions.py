@@ -145,6 +145,7 @@ def make_event(case: Case) -> e.Body:
         "repo": "r",
         "swarm": 1,
         "worker": 99,
+        "session": 0,
         "attempts_allowed": 9,
         "round": 2 if case.situation in ("VERIFYING", "LANDING", "LANDED") else 1,
     }

@@ -65,6 +65,7 @@ OTHER_VALUES = {
     "cleanup": "false",
     "convoys": "false",
     "mail": "false",
+    "identity": "false",
     "repository": "true",
     "resolver": '"scripted"',
 }
@@ -185,7 +186,7 @@ convoys = false
         (
             "patterns",
             "zzz = true",
-            "unknown key 'zzz' in [patterns]; known here: queue, cleanup, convoys, mail, repository",
+            "unknown key 'zzz' in [patterns]; known here: queue, cleanup, convoys, mail, identity, repository",
         ),
         ("sandbox", "lvl = 'best'", "unknown key 'lvl' in [sandbox]; did you mean 'level'?"),
         ("runners.a", "prompt = 'file'", "[runners.a] has no 'command', and no program of that name is known; add it"),

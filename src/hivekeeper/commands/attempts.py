@@ -1,7 +1,9 @@
 """The life of an attempt, from dispatch to verdict, as the keeper records it."""
 
+from hivekeeper.commands.agents import begin_session, judge_agent, recommend_senior
 from hivekeeper.commands.mail import return_mail
 from hivekeeper.domain import events as e
+from hivekeeper.domain.agents import Choice
 from hivekeeper.domain.convoy import decide_swarm
 from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.states import AttemptState
@@ -9,8 +11,13 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
 
-def dispatch_task(tx: Transaction, task: TaskRow, *, start: str | None = None) -> AttemptRow:
-    """Give a task to a new worker in the convoy's current batch, to go on from a commit or from what has landed."""
+def dispatch_task(
+    tx: Transaction, task: TaskRow, *, start: str | None = None, choice: Choice | None = None
+) -> AttemptRow:
+    """Give a task to a new worker in the convoy's current batch, to go on from a commit or from what has landed.
+
+    The worker is a session of the chosen agent; without a choice only its name counts, if the plan gives one.
+    """
     convoy = queries.find_convoy(tx.connection, task.convoy)
     assert convoy is not None
     last_swarm = queries.find_last_swarm_of_task(tx.connection, task.key) if task.attempts else None
@@ -18,7 +25,14 @@ def dispatch_task(tx: Transaction, task: TaskRow, *, start: str | None = None) -
     if swarm > convoy.swarms:
         tx.record(e.SwarmOpened(task.convoy, swarm))
     number, worker = task.attempts + 1, convoy.workers + 1
-    event = tx.record(e.TaskDispatched(task.key, task.convoy, number, swarm, worker, task.has_sandbox, start))
+    agent, session, why = task.agent, 0, ""
+    if choice is not None:
+        agent, why = choice.agent, choice.why
+        session = begin_session(
+            tx, agent, strengths=task.strengths if choice.is_new else (), why=f"for {task.key}: {why}"
+        )
+    body = e.TaskDispatched(task.key, task.convoy, number, swarm, worker, task.has_sandbox, start, agent, session, why)
+    event = tx.record(body)
     return AttemptRow(
         task=task.key,
         number=number,
@@ -29,6 +43,9 @@ def dispatch_task(tx: Transaction, task: TaskRow, *, start: str | None = None) -
         state=AttemptState.WORKING,
         started_at=event.occurred_at,
         start=start,
+        agent=agent,
+        session=session,
+        chosen=why,
     )
 
 
@@ -40,13 +57,21 @@ def complete_task(
     return_mail(tx, task.key, "its task is complete")
 
 
-def fail_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, why: str, at: str) -> None:
+def fail_attempt(
+    tx: Transaction, task: TaskRow, attempt: AttemptRow, *, why: str, at: str, verdict: str | None = None
+) -> None:
     """Record that an attempt came to nothing: the task is tried again or, at its limit, waits for a person.
 
-    So does a branch made by hand that the queue refused: the same commit would be refused again.
+    So does a branch made by hand that the queue refused: the same commit would be refused again. At its limit, the
+    agent with the best record may try it once more. `verdict` is what the failure says about the attempt's agent, if
+    its runs do not show that.
     """
     final = attempt.number >= task.attempts_allowed or (task.branch is not None and attempt.commit_id is not None)
-    tx.record(e.AttemptFailed(task.key, attempt.number, final), why=why, occurred_at=at)
+    if verdict is None:
+        verdict = judge_agent(queries.list_runs_of_attempt(tx.connection, task.key, attempt.number))
+    if final and task.branch is None and recommend_senior(tx, task, attempt):
+        final = False
+    tx.record(e.AttemptFailed(task.key, attempt.number, final, verdict), why=why, occurred_at=at)
 
 
 def leave_unknown(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, why: str) -> None:

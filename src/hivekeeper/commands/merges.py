@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from hivekeeper.commands.agents import REJECTED
 from hivekeeper.commands.attempts import complete_task, fail_attempt
 from hivekeeper.commands.mail import send_mail
 from hivekeeper.domain import events as e
@@ -84,7 +85,7 @@ def reject(
     """Record that the change does not land; the task is tried again, knowing why, or waits for a person."""
     tx.record(e.MergeRejected(entry.task, entry.attempt), why=why)
     send_mail(tx, REWORK_REQUEST, Role.QUEUE, task, attempt, {**body, "why": why})
-    fail_attempt(tx, task, attempt, why=why, at=tx.now)
+    fail_attempt(tx, task, attempt, why=why, at=tx.now, verdict="" if body.get("hunks") else REJECTED)
 
 
 def stop_queue(tx: Transaction, repo: RepoRow, *, why: str) -> None:

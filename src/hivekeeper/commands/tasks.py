@@ -1,5 +1,6 @@
 """A person's wishes about one task."""
 
+from hivekeeper.commands.agents import begin_session
 from hivekeeper.commands.mail import close_help, send_handoff, write_to_next
 from hivekeeper.commands.runs import request_kill
 from hivekeeper.domain import events as e
@@ -77,7 +78,9 @@ def hand_off(
         raise InputError(what, advice="Name another agent, or type this again when it has ended.")
     before, owner = task.author or task.key, agent or task.agent
     runners = [runner] * len(task.runners) if runner else list(task.runners)
-    tx.record(e.TaskHandedOff(task.key, owner, details, runners), why=note)
+    attempt_number = attempt.number if attempt is not None and is_in_session and agent else 0
+    session = begin_session(tx, agent, why=f"for {task.key}") if agent and attempt and attempt.session else 0
+    tx.record(e.TaskHandedOff(task.key, owner, details, runners, attempt_number, session), why=note)
     send_handoff(tx, task, owner, {"text": note or f"You take over {task.key} from {before}."})
     close_help(tx, task, "the task was handed off")
     for run in queries.list_runs_of_attempt(tx.connection, task.key, task.attempts) if is_in_session else ():
@@ -91,7 +94,7 @@ def _find_session(tx: Transaction, agent: str, but: TaskRow) -> AttemptRow | Non
     """Find the session of an agent on another task than one."""
     pairs = (pair for state in (AttemptState.WORKING, AttemptState.PARKED)
              for pair in queries.list_open_attempts(tx.connection, state))  # fmt: skip
-    return next((attempt for attempt, task in pairs if task.agent == agent and task.key != but.key), None)
+    return next((attempt for attempt, task in pairs if attempt.agent == agent and task.key != but.key), None)
 
 
 def rearm_stopped(tx: Transaction, *, why: str) -> None:

@@ -59,6 +59,12 @@ VALUES = {
         10: ("true", "on: a few idle ones of ten are much of the machine"),
         20: ("true", "on: essential, or the machine fills up"),
     },
+    "identity": {
+        1: ("true", "on: whoever continues knows what was tried; it costs nothing"),
+        3: ("true", "on: sessions end, and what they learnt stays"),
+        10: ("true", "on: essential where workers come and go"),
+        20: ("true", "on: essential, or every session starts from nothing"),
+    },
     "mail": {
         1: ("false", "off: two agents see each other's work in the repository; on, they can ask you for help"),
         3: ("true", "on: it pays where agents must coordinate, and costs nothing where they need not"),

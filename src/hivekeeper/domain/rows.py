@@ -216,6 +216,7 @@ class TaskRow:
     completed_at: str | None = None
     commit_id: str | None = None
     output_path: str | None = None
+    recommended: str | None = None
 
     def get_limits(self) -> dict[str, Any]:
         """Read the limits of its runs."""
@@ -240,6 +241,11 @@ class TaskRow:
         """The runners that may take its prompt, the preferred one first."""
         said = self.get_details().get("runner") or ()
         return (said,) if isinstance(said, str) else tuple(said)
+
+    @property
+    def strengths(self) -> tuple[str, ...]:
+        """What its agent should be good at."""
+        return tuple(self.get_details().get("strengths", ()))
 
     @property
     def author(self) -> str:
@@ -290,10 +296,15 @@ class TaskRunnerRow:
         "attempt_unswept ON attempt (ended_at) WHERE sandbox = 'PRESENT'",
         "attempt_by_swarm ON attempt (convoy, swarm, state)",
         "attempt_by_worker ON attempt (convoy, worker)",
+        "attempt_by_agent ON attempt (agent, state) WHERE agent IS NOT NULL",
     ),
 )
 class AttemptRow:
-    """One worker's try at a task."""
+    """One worker's try at a task.
+
+    It is the `session`th of its agent, if that has an identity; `chosen` says why that agent. `verdict` is what a
+    failed one says about its agent: rejected, stalled or failed; nothing if it is not to blame.
+    """
 
     task: str
     number: int
@@ -313,6 +324,10 @@ class AttemptRow:
     finished_at: str | None = None
     unchanged: int = 0
     pinned: str | None = None
+    agent: str | None = None
+    session: int = 0
+    chosen: str = ""
+    verdict: str = ""
 
 
 @table(

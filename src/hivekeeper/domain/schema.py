@@ -72,13 +72,15 @@ class Insert:
 class Update:
     """New values for the row with this key, if it is in one of these states (any, when there are none).
 
-    A key may name more than identifies the row: what must be so for the change to be allowed.
+    A key may name more than identifies the row: what must be so for the change to be allowed. If it `may_be_many`, the
+    key is that of any number of rows, also of none.
     """
 
     table: str
     key: Row
     values: Row
     states: tuple[StrEnum, ...] = ()
+    may_be_many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +261,18 @@ def updates(
             return (Update(into.name, key(event), read(event), states),)
 
         return change
+
+    return bind
+
+
+def updates_all(row: type, key: Mapping[str, str], where: Mapping[str, Source] | None = None, **values: Source) -> Bind:
+    """Change however many rows there are with these values; `key` names columns, and the field of each."""
+
+    def bind(body: type[Body]) -> Project:
+        into = get_table(row)
+        found_by = {column: field_of(name) for column, name in key.items()}
+        find, read = _compile(into, body, {**found_by, **(where or {})}), _compile(into, body, values)
+        return lambda event: (Update(into.name, find(event), read(event), may_be_many=True),)
 
     return bind
 

@@ -274,11 +274,11 @@ def apply_changes(connection: Connection, changes: Sequence[Change]) -> None:
             case Upsert(table, key, values):
                 sql = _upsert_sql(table, tuple(key), tuple(values))
                 connection.run(sql, (*key.values(), *values.values()))
-            case Update(table, key, values, states):
+            case Update(table, key, values, states, may_be_many):
                 empty = tuple(name for name, value in key.items() if value is None)
                 sql = _update_sql(table, tuple(key), empty, tuple(values), len(states))
                 found_by = [value for value in key.values() if value is not None]
-                if connection.run(sql, (*values.values(), *found_by, *states)) != 1:
+                if connection.run(sql, (*values.values(), *found_by, *states)) != 1 and not may_be_many:
                     what = f"{table} {'/'.join(map(str, key.values()))} is not in a state that allows {dict(values)}"
                     raise IllegalTransitionError(what)
 

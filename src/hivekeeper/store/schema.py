@@ -7,7 +7,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
-from hivekeeper.domain import hive_rows, mail_row, rows  # noqa: F401 - they declare the tables
+from hivekeeper.domain import agent_rows, hive_rows, mail_row, rows  # noqa: F401 - they declare the tables
 from hivekeeper.domain.schema import TABLES, Table
 from hivekeeper.domain.states import is_in
 

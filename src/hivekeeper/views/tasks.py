@@ -70,7 +70,12 @@ def show_why(connection: Connection, task: TaskRow, *, keeper_is_alive: bool, no
         keeper_is_alive=keeper_is_alive,
         hold=_find_hold(task, queries.list_holds(connection), now),
     )
-    return explain(facts)
+    return explain(facts) + _describe_agent(attempts[-1:])
+
+
+def _describe_agent(last: Sequence[AttemptRow]) -> str:
+    """Say who works, or worked last, on a task, and why that agent."""
+    return "".join(f" Agent: {each.agent} ({each.chosen})." for each in last if each.chosen)
 
 
 def waits_for_person(connection: Connection, convoy: str, *, now: str) -> bool:

@@ -5,6 +5,7 @@ JSON values, so that the log can be read without this program. `REQUESTS` are th
 others need the keeper's epoch.
 """
 
+from hivekeeper.domain.events.agent import *  # noqa: F403 - every event is one of ours
 from hivekeeper.domain.events.convoy import *  # noqa: F403 - every event is one of ours
 from hivekeeper.domain.events.hive import *  # noqa: F403 - every event is one of ours
 from hivekeeper.domain.events.mail import *  # noqa: F403 - every event is one of ours

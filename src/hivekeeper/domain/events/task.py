@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
+from hivekeeper.domain.agent_rows import AgentRow
 from hivekeeper.domain.rows import (
     AttemptRow,
     ConvoyRow,
@@ -106,7 +107,7 @@ class TaskCancelRequested(Body):
 @event(
     "task.retry_requested",
     "task",
-    updates(TaskRow, "attempts_allowed", states=AT_REST, state=TaskState.PENDING, reason=WHY),
+    updates(TaskRow, "attempts_allowed", states=AT_REST, state=TaskState.PENDING, reason=WHY, recommended=None),
     by=PERSON,
 )
 class TaskRetryRequested(Body):
@@ -134,20 +135,34 @@ class TaskEdited(Body):
 @event(
     "task.handed_off",
     "task",
-    updates(TaskRow, "agent", "details", states=(*OPEN_TASKS, *AT_REST)),
+    updates(TaskRow, "agent", "details", states=(*OPEN_TASKS, *AT_REST), recommended=None),
     upserts_each(
         TaskRunnerRow,
         lambda body: ({"task": body.task, "rank": rank, "runner": name} for rank, name in enumerate(body.runners)),
     ),
+    # Whoever continues an attempt under way answers for it.
+    updates(
+        AttemptRow,
+        "agent",
+        when=lambda body: body.attempt,
+        session=field_of("session"),
+        chosen="handed off by a person",
+    ),
+    updates(AgentRow, when=lambda body: body.session, sessions=field_of("session")),
     by=PERSON,
 )
 class TaskHandedOff(Body):
-    """A person gave a task to another agent or runner; `runners` replace those it had, one for one."""
+    """A person gave a task to another agent or runner; `runners` replace those it had, one for one.
+
+    `attempt` is the one under way, if the agent is another one for it.
+    """
 
     task: str
     agent: str | None
     details: dict[str, Any]
     runners: list[str]
+    attempt: int = 0
+    session: int = 0
 
 
 @event(
@@ -161,11 +176,13 @@ class TaskHandedOff(Body):
         started_at=AT,
     ),
     updates(ConvoyRow, states=(ConvoyState.ACTIVE,), workers=field_of("worker")),
+    updates(AgentRow, when=lambda body: body.session, sessions=field_of("session")),
 )
 class TaskDispatched(Body):
     """A worker was given the task; everything it will do is intended by runs of this attempt.
 
-    `start` is the commit of a predecessor that it goes on from; None is the integration branch.
+    `start` is the commit of a predecessor that it goes on from; None is the integration branch. The worker is the
+    `session`th session of `agent`, and `chosen` says why of that one.
     """
 
     task: str
@@ -175,6 +192,9 @@ class TaskDispatched(Body):
     worker: int
     sandbox: bool
     start: str | None = None
+    agent: str | None = None
+    session: int = 0
+    chosen: str = ""
 
 
 @event(
@@ -224,14 +244,18 @@ class AttemptSubmitted(Body):
         state=made(lambda body: TaskState.FAILED if body.final else TaskState.PENDING),
         reason=WHY,
     ),
-    moves(AttemptRow, AttemptState.FAILED, ended_at=AT, reason=WHY),
+    moves(AttemptRow, AttemptState.FAILED, "verdict", ended_at=AT, reason=WHY),
 )
 class AttemptFailed(Body):
-    """The attempt came to nothing; the task goes into the next swarm or, at its limit, to a person."""
+    """The attempt came to nothing; the task goes into the next swarm or, at its limit, to a person.
+
+    `verdict` is what that says about its agent.
+    """
 
     task: str
     attempt: int
     final: bool
+    verdict: str = ""
 
 
 @event(

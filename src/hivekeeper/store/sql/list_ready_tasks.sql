@@ -6,8 +6,10 @@ WHERE task.state = 'PENDING'
   AND EXISTS (SELECT 1 FROM convoy WHERE convoy.name = task.convoy AND convoy.state = 'ACTIVE')
   AND (task.repo IS NULL OR EXISTS (SELECT 1 FROM repo WHERE repo.name = task.repo AND repo.state = 'READY'))
   AND (task.agent IS NULL OR NOT EXISTS (
-    SELECT 1 FROM task AS other JOIN attempt ON attempt.task = other.key
-    WHERE other.agent = task.agent AND attempt.state IN ('WORKING', 'PARKED')
+    SELECT 1 FROM attempt WHERE attempt.agent = task.agent AND attempt.state IN ('WORKING', 'PARKED')
+  ))
+  AND (task.recommended IS NULL OR NOT EXISTS (
+    SELECT 1 FROM attempt WHERE attempt.agent = task.recommended AND attempt.state IN ('WORKING', 'PARKED')
   ))
   AND {is_unblocked}
   AND {is_next_to_be_remade}
