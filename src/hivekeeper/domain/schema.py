@@ -155,6 +155,21 @@ def table(  # noqa: PLR0913 - what a table is made of
     return declare
 
 
+def list_tables() -> list[Table]:
+    """List every table, each after those that its rows refer to."""
+    listed: dict[str, Table] = {}
+
+    def add(each: Table) -> None:
+        for other in each.references.values():
+            if other != each.name:
+                add(TABLES[other])
+        listed.setdefault(each.name, each)
+
+    for table_ in TABLES.values():
+        add(table_)
+    return list(listed.values())
+
+
 def get_table(row: type) -> Table:
     """Give the table that a row was declared for."""
     return _TABLE_OF[row]

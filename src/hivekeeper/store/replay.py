@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hivekeeper.domain.events import Event, encode_json
-from hivekeeper.domain.schema import TABLES, Change, Insert, project
+from hivekeeper.domain.schema import TABLES, Change, Insert, list_tables, project
 from hivekeeper.domain.states import OPEN_RUNS, is_in
 from hivekeeper.errors import DamagedLedgerError, IllegalTransitionError
 from hivekeeper.store import queries
@@ -24,7 +24,7 @@ from hivekeeper.store.sqlite import StatementError, in_memory
 PAGE = 1000
 MAX_DIFFERENCES = 20
 
-PROJECTED_TABLES = tuple(table.name for table in TABLES.values() if table.is_projected)
+PROJECTED_TABLES = tuple(table.name for table in list_tables() if table.is_projected)
 _COLUMNS = {name: TABLES[name].columns for name in PROJECTED_TABLES}
 _KEY_WIDTHS = {name: len(TABLES[name].key) for name in PROJECTED_TABLES}
 # In tables of convoys the first column names one, or what is beneath it: `convoy/task`, `convoy/task.1.agent`.

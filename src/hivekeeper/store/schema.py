@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
 from hivekeeper.domain import agent_rows, hive_rows, mail_row, rows  # noqa: F401 - they declare the tables
-from hivekeeper.domain.schema import TABLES, Table
+from hivekeeper.domain.schema import Table, list_tables
 from hivekeeper.domain.states import is_in
 
 SCHEMA: Final = 3  # higher whenever the statements change, so that no ledger is taken for one of another form
@@ -18,7 +18,7 @@ SCHEMA: Final = 3  # higher whenever the statements change, so that no ledger is
 def make_ddl() -> str:
     """Write the statements that make an empty ledger."""
     log = Path(__file__).with_name("schema.sql").read_text("utf-8")
-    return "\n".join([log, *map(_create, TABLES.values())])
+    return "\n".join([log, *map(_create, list_tables())])
 
 
 def _create(table: Table) -> str:
