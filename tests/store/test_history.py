@@ -371,8 +371,8 @@ def test_each_difference_from_the_log_is_said_in_a_sentence(world: World) -> Non
         assert list_differences(connection, again) == [
             "task c/b: priority is 7, and the log says 0.",
             "task c/b: reason is 'hm', and the log says ''.",
-            "task_after c/a/c/b is in the tables, and nothing in the log says so.",
             "attempt c/a/1 is in the log, and not in the tables.",
+            "task_after c/a/c/b is in the tables, and nothing in the log says so.",
         ]
 
 

@@ -156,7 +156,7 @@ def table(  # noqa: PLR0913 - what a table is made of
 
 
 def list_tables() -> list[Table]:
-    """List every table, each after those that its rows refer to."""
+    """List every table, each after those that its rows refer to; the order of imports does not count."""
     listed: dict[str, Table] = {}
 
     def add(each: Table) -> None:
@@ -165,8 +165,8 @@ def list_tables() -> list[Table]:
                 add(TABLES[other])
         listed.setdefault(each.name, each)
 
-    for table_ in TABLES.values():
-        add(table_)
+    for name in sorted(TABLES):
+        add(TABLES[name])
     return list(listed.values())
 
 
