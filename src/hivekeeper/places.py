@@ -74,6 +74,11 @@ class Places:
         """The hive's own repository: the ledger as files."""
         return self.hive / "archive"
 
+    @property
+    def agents(self) -> Path:
+        """The agents' own files: a directory for each."""
+        return self.hive / "agents"
+
     def mirror(self, repo: str) -> Path:
         """Place the hive's own copy of a repository, with all that workers made: no worker can read it."""
         return self.hive / "repos" / f"{repo}.git"

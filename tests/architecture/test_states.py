@@ -188,6 +188,7 @@ def test_every_query_is_asked_by_somebody() -> None:
     rest = [source for source in read_package() if source.name not in ASKING]
     asked = {node.attr for source in rest for node in source.find(ast.Attribute)}
     asked |= {alias.name for source in rest for node in source.find(ast.ImportFrom) for alias in node.names}
+    asked |= {node.id for source in read_package() if source.name == ASKING[1] for node in source.find(ast.Name)}
     names = {
         function.name
         for source in read_package()

@@ -55,7 +55,7 @@ def test_the_agent_that_a_plan_names_comes_to_be_and_its_sessions_are_numbered(
     assert chosen(stage, "B") == [("auth", 2, "the plan names it")]
     with stage.hive.ledger.read() as connection:
         (agent,) = agent_queries.list_agents(connection)
-        record = agents.load_records(connection)["auth"]
+        record = agent_queries.load_records(connection)["auth"]
     assert (agent.name, agent.sessions) == ("auth", 2)
     assert record == Record(landed=2, repos={"app": 2})
 
@@ -108,7 +108,7 @@ def test_the_third_failure_grants_an_attempt_by_the_agent_with_the_best_record_a
     assert stage.finish("hard") is ConvoyState.FAILED
     with stage.hive.ledger.read() as connection:
         attempts = queries.list_attempts_of_task(connection, "hard/A")
-        record = agents.load_records(connection)
+        record = agent_queries.load_records(connection)
     assert [attempt.agent for attempt in attempts] == ["junior", "junior", "junior", "senior"]
     assert attempts[-1].chosen == "recommended after earlier attempts failed"
     assert record["senior"] == Record(landed=5, failed=1, repos={"app": 5})
@@ -133,7 +133,7 @@ def test_rejected_work_goes_back_to_the_agent_that_made_it(stage: Scene, reposit
     assert second == first
     assert why == "its change was rejected, so it continues"
     with stage.hive.ledger.read() as connection:
-        assert agents.load_records(connection)[str(first)] == Record(1, 1, reworked=1, repos={"app": 1})
+        assert agent_queries.load_records(connection)[str(first)] == Record(1, 1, reworked=1, repos={"app": 1})
 
 
 def test_retired_agents_get_nothing_but_what_a_plan_gives_them_and_renamed_ones_keep_everything(

@@ -4,7 +4,15 @@ from collections.abc import Collection, Sequence
 
 from hivekeeper.domain import events as e
 from hivekeeper.domain.agent_rows import AgentRow, LessonRow
-from hivekeeper.domain.agents import FAILURES_BEFORE_SENIOR, Candidate, Record, find_senior
+from hivekeeper.domain.agents import (
+    FAILURES_BEFORE_SENIOR,
+    MAX_LESSON,
+    MAX_LESSONS,
+    MAX_ROLE,
+    MAX_STRENGTHS,
+    TOPICS,
+    find_senior,
+)
 from hivekeeper.domain.names import NAME_RULE, advise, is_name
 from hivekeeper.domain.protocol import FREE_ADDRESS_RULE, is_free_address
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
@@ -15,9 +23,6 @@ from hivekeeper.store import agent_queries, queries
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import Transaction
 
-TOPICS = ("patterns", "anti-patterns", "decisions")
-MAX_LESSONS, MAX_LESSON = 200, 1000  # of an agent, and characters of one
-MAX_ROLE, MAX_STRENGTHS = 500, 50
 REJECTED, STALLED, FAILED = "rejected", "stalled", "failed"
 
 
@@ -132,30 +137,6 @@ def begin_session(tx: Transaction, agent: str | None, *, strengths: Sequence[str
     return row.sessions + 1
 
 
-def load_candidates(connection: Connection) -> dict[str, Candidate]:
-    """Load every agent with its record, and whether it is at work."""
-    busy = {attempt.agent for state in (AttemptState.WORKING, AttemptState.PARKED)
-            for attempt, _ in queries.list_open_attempts(connection, state)}  # fmt: skip
-    records = load_records(connection)
-    return {
-        row.name: Candidate(row, records.get(row.name, Record()), is_busy=row.name in busy)
-        for row in agent_queries.list_agents(connection)
-    }
-
-
-def load_records(connection: Connection) -> dict[str, Record]:
-    """Load the record of each agent that has one."""
-    counts: dict[str, dict[str, int]] = {}
-    repos: dict[str, dict[str, int]] = {}
-    for agent, repo, verdict, count, reworked in agent_queries.count_verdicts(connection):
-        mine = counts.setdefault(agent, {})
-        mine[verdict] = mine.get(verdict, 0) + count
-        mine["reworked"] = mine.get("reworked", 0) + reworked
-        if verdict == "landed" and repo:
-            repos.setdefault(agent, {})[repo] = count
-    return {agent: Record(**mine, repos=repos.get(agent, {})) for agent, mine in counts.items()}
-
-
 def judge_agent(runs: Sequence[RunRow]) -> str:
     """Say what the end of a failed attempt's runs says about its agent; "" if it is not to blame."""
     agents = [run for run in runs if run.kind == "agent"]
@@ -178,7 +159,7 @@ def recommend_senior(tx: Transaction, task: TaskRow, attempt: AttemptRow) -> str
     failures = sum(each.state is AttemptState.FAILED for each in attempts) + 1
     if attempt.agent is None or task.recommended is not None or failures < FAILURES_BEFORE_SENIOR:
         return None
-    senior = find_senior(load_candidates(tx.connection).values(), failed)
+    senior = find_senior(agent_queries.load_candidates(tx.connection).values(), failed)
     if senior is not None:
         tx.record(e.TaskRecommended(task.key, senior, attempt.number + 1), why=f"it failed {failures} times")
     return senior

@@ -42,12 +42,12 @@ class Problems:
 
     file: str
     consequence: str
-    found: list[tuple[int, str]] = field(default_factory=list)
+    found: list[tuple[int, int, str]] = field(default_factory=list)
     suggestions: int = 0
 
-    def add(self, text: str, line: int = 0) -> None:
-        """Note a problem; line 0 is the file as a whole."""
-        self.found.append((line, text))
+    def add(self, text: str, line: int = 0, column: int = 0) -> None:
+        """Note a problem; line 0 is the file as a whole, and column 0 the whole line."""
+        self.found.append((line, column, text))
 
     def suggest(self, word: str, options: Iterable[str]) -> str | None:
         """Find the word probably meant; for a few words only, since comparing thousands with thousands takes hours."""
@@ -62,27 +62,33 @@ class Problems:
 
     def error(self) -> InputError:
         """Make the error that has all problems, in the order of the file."""
-        found = sorted(dict.fromkeys(self.found), key=lambda problem: problem[0])
-        lines = [f"{self.file}:{line}: {text}" if line else f"{self.file}: {text}" for line, text in found]
+        found = sorted(dict.fromkeys(self.found), key=lambda problem: problem[:2])
+        lines = [":".join([self.file, *(str(at) for at in place if at), f" {text}"]) for *place, text in found]
         count = f"{len(lines)} problem{'' if len(lines) == 1 else 's'}"
         return InputError("\n".join([f"{self.file}: {count}, {self.consequence}", *lines]))
 
-    def stop(self, text: str, line: int = 0) -> NoReturn:
+    def stop(self, text: str, line: int = 0, column: int = 0) -> NoReturn:
         """Note a problem after which nothing more can be read, and raise the error."""
-        self.add(text, line)
+        self.add(text, line, column)
         raise self.error()
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Plain data, and the line of each of its keys and list items."""
+    """Plain data, and the line of each of its keys and list items; also the column, if that was asked for."""
 
     data: dict[str, object]
     lines: dict[Loc, int]
+    columns: dict[Loc, int] = field(default_factory=dict)
 
     def line(self, loc: Loc) -> int:
         """Find the line of a place, or of the nearest thing around it that has one."""
         return next((self.lines[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in self.lines), 0)
+
+    def place(self, loc: Loc) -> tuple[int, int]:
+        """Find line and column of a place."""
+        found = next((loc[:end] for end in range(len(loc), -1, -1) if loc[:end] in self.columns), None)
+        return self.line(loc), self.columns.get(found, 0) if found is not None else 0
 
 
 def read_text(path: Path, problems: Problems, *, max_bytes: int) -> str:
@@ -106,7 +112,7 @@ def read_text(path: Path, problems: Problems, *, max_bytes: int) -> str:
         problems.stop("not UTF-8 text; save the file as UTF-8", line)
 
 
-def parse_yaml(text: str, problems: Problems) -> Located:
+def parse_yaml(text: str, problems: Problems, *, with_columns: bool = False) -> Located:
     """Read one YAML mapping; problems that do not stop the reading are noted in `problems`."""
     try:
         _refuse_dangerous(text, problems)
@@ -117,14 +123,15 @@ def parse_yaml(text: str, problems: Problems) -> Located:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         hint = "check the indentation, and put quotes around text that contains ': ' or ' #'"
-        problems.stop(f"not YAML: {error.problem}; {hint}", mark.line + 1 if mark else 0)
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        problems.stop(f"not YAML: {error.problem}; {hint}", line, column if with_columns else 0)
     if root is None or root.tag == f"{TAG}null":
         problems.stop("the file is empty")
     walk = _Walk(problems, lines={})
     data = walk.read(root, ())
     if not isinstance(data, dict):
         problems.stop(f"the top must be a mapping (key: value), not {show(data)}", walk.lines[()])
-    return Located(data, walk.lines)
+    return Located(data, walk.lines, walk.columns if with_columns else {})
 
 
 def _refuse_dangerous(text: str, problems: Problems) -> None:
@@ -149,12 +156,14 @@ class _Walk:
 
     problems: Problems
     lines: dict[Loc, int]
+    columns: dict[Loc, int] = field(default_factory=dict)
     nodes: int = 0
     characters: int = 0
 
     def read(self, node: yaml.Node, loc: Loc) -> object:
         line = node.start_mark.line + 1
         self.lines.setdefault(loc, line)  # A mapping has already noted where the key stands.
+        self.columns.setdefault(loc, node.start_mark.column + 1)
         self.nodes += 1
         self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if self.nodes > MAX_NODES or len(loc) > MAX_DEPTH or self.characters > MAX_CHARACTERS:
@@ -180,6 +189,7 @@ class _Walk:
                 self.problems.add(f"key {show(key)} is already used on line {first}; keep one", line)
             else:
                 self.lines[*loc, key] = line
+                self.columns[*loc, key] = key_node.start_mark.column + 1
                 found[key] = self.read(value_node, (*loc, key))
         return found
 
@@ -304,13 +314,13 @@ def check(model: type[M], located: Located, problems: Problems, place: Place) ->
             where, known = place(tuple(parent))
             nearest = problems.suggest(str(key), known.model_fields)
             advice = f"did you mean {show(nearest)}?" if nearest else f"known here: {', '.join(known.model_fields)}"
-            problems.add(f"unknown key {show(key)} in {where}; {advice}", located.line(detail["loc"]))
+            problems.add(f"unknown key {show(key)} in {where}; {advice}", *located.place(detail["loc"]))
             meant.add((*parent, nearest or key))
     for detail in details:
         # A null was reported where it was read, and a misspelt key is one mistake and not also a missing one.
         is_noted = detail["type"] == "extra_forbidden" or (detail["type"] == "missing" and detail["loc"] in meant)
         if not is_noted and detail["input"] is not None:
-            problems.add(_explain(detail, place), located.line(detail["loc"]))
+            problems.add(_explain(detail, place), *located.place(detail["loc"]))
     return None
 
 

@@ -46,8 +46,12 @@ class LessonRow:
 
 @table("agent_file", key={"agent": "agent", "file": "file"}, of_convoy=False, is_projected=False)
 class AgentFileRow:
-    """The text of an agent's file as it was last written or read: what differs from it, a person has edited."""
+    """The text of an agent's file as it was last written or read: what differs from it, a person has edited.
+
+    `problem` says why what they wrote cannot be used.
+    """
 
     agent: str
     file: str
     text: str
+    problem: str = ""

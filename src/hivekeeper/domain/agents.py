@@ -16,6 +16,9 @@ from hivekeeper.domain.agent_rows import AgentRow
 
 MIN_TASKS = 5
 FAILURES_BEFORE_SENIOR = 3
+TOPICS = ("patterns", "anti-patterns", "decisions")
+MAX_LESSONS, MAX_LESSON = 200, 1000  # of an agent, and characters of one
+MAX_ROLE, MAX_STRENGTHS = 500, 50
 _Z = 1.96  # of a confidence of 95 %
 NAME_PREFIX = "agent-"
 
@@ -45,6 +48,19 @@ class Record:
     def score(self) -> float:
         """The least share that lands, with 95 % confidence."""
         return find_lower_bound(self.landed, self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFile:
+    """What an agent's file says that a person may decide: role and strengths, or lessons by topic."""
+
+    role: str = ""
+    strengths: tuple[str, ...] = ()
+    lessons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def list_lessons(self, topic: str) -> tuple[str, ...]:
+        """List the lessons of a topic."""
+        return self.lessons.get(topic, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hivekeeper.config import agent_files
 from hivekeeper.config.settings import ensure_file, load_settings
 from hivekeeper.config.values import FILE_NAME
 from hivekeeper.domain.attempt import is_saved
@@ -68,12 +69,11 @@ class Keeper:
         self.stopped = threading.Event()
         self.fenced: StaleEpochError | None = None
         self.problems: dict[str, str] = {}
-        settings = hive.settings
         refuse_secrets(hive.settings, hive.places)
         refuse_weak_isolation(hive, read_boot_id())
         ensure_file(hive.places.root)
         self._lease = lease.take(
-            hive.ledger, hive.places.keeper_lock, self.clock, abandoned_after_s=settings.abandoned_after_s
+            hive.ledger, hive.places.keeper_lock, self.clock, abandoned_after_s=hive.settings.abandoned_after_s
         )
         self.authority = self._lease.authority
         with hive.ledger.read() as connection:
@@ -110,6 +110,7 @@ class Keeper:
             dict(os.environ),
             self._shutdown,
             self.problems,
+            agent_files,
         )
         return [loop(parts) for loop in find_loops()]
 

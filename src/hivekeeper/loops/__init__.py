@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from hivekeeper.clock import Clock
 from hivekeeper.commands.runs import intend_run
+from hivekeeper.domain.agents import AgentFile
 from hivekeeper.domain.events import Body, RunExited, RunLost
 from hivekeeper.domain.owners import Owner
 from hivekeeper.domain.run import RunSpec
@@ -37,11 +38,22 @@ class Shutdown:
     is_closing: bool = False
 
 
+class AgentFiles(Protocol):
+    """Knows the form of agents' files."""
+
+    def read_agent_file(self, names: Sequence[str], file: str, path: str, text: str) -> AgentFile:
+        """Read one."""
+
+    def write_agent_file(self, file: str, values: Mapping[str, str | int | Sequence[str]], old: str = "") -> str:
+        """Write one on top of what it was."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What loops are built from.
 
     `find_problem` explains why a runner cannot be started on this machine; `problems` says what fails in this keeper.
+    `agent_files` knows the form of the files that people edit.
     """
 
     ledger: Ledger
@@ -55,6 +67,7 @@ class Parts:
     environment: Mapping[str, str] = field(default_factory=dict)
     shutdown: Shutdown = field(default_factory=Shutdown)
     problems: dict[str, str] = field(default_factory=dict)
+    agent_files: AgentFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)

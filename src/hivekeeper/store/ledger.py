@@ -130,6 +130,10 @@ class Transaction:
         values = (self.head.epoch, self._clock.now(), boot_id, int(monotonic_s * 1000), problems)
         self.connection.run(_BEAT, values)
 
+    def keep_file(self, agent: str, file: str, text: str, problem: str = "") -> None:
+        """Note what a file of an agent holds; an observation, so a row and not an event."""
+        self.connection.run(_KEEP_FILE, (agent, file, text, problem))
+
     def save_checkpoint(self, data: str) -> None:
         """Put the state at this event by, as the keeper; a cache, so a row and not an event."""
         if not isinstance(self._authority, ByKeeper):
@@ -290,6 +294,8 @@ _EVENTS_FROM = f"SELECT {_EVENT_COLUMNS} FROM event WHERE seq >= ? ORDER BY seq"
 _BEAT = """INSERT INTO heartbeat (id, epoch, at, boot_id, monotonic_ms, problems) VALUES (1, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, at = excluded.at, boot_id = excluded.boot_id,
 monotonic_ms = excluded.monotonic_ms, problems = excluded.problems"""
+_KEEP_FILE = """INSERT INTO agent_file (agent, file, text, problem) VALUES (?, ?, ?, ?)
+ON CONFLICT (agent, file) DO UPDATE SET text = excluded.text, problem = excluded.problem"""
 _PUT_CHECKPOINT = "INSERT INTO checkpoint (seq, recorded_at, data) VALUES (?, ?, ?) ON CONFLICT (seq) DO NOTHING"
 _MOVE_CURSOR = """INSERT INTO cursor (name, seq, moved_at) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, moved_at = excluded.moved_at WHERE cursor.seq < excluded.seq"""

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hivekeeper.commands.agents import REJECTED, load_candidates
+from hivekeeper.commands.agents import REJECTED
 from hivekeeper.domain.agent_rows import AgentRow
 from hivekeeper.domain.agents import Candidate, Choice, Wanted, choose_agent
 from hivekeeper.domain.rows import TaskRow
 from hivekeeper.settings import Settings
-from hivekeeper.store import queries
+from hivekeeper.store import agent_queries, queries
 from hivekeeper.store.database import Connection
 
 
@@ -21,7 +21,7 @@ def assign_agents(
     """
     if not settings.identity or not any(map(_needs_agent, tasks)):
         return [(task, None) for task in tasks]
-    candidates, chosen = load_candidates(connection), list[tuple[TaskRow, Choice | None]]()
+    candidates, chosen = agent_queries.load_candidates(connection), list[tuple[TaskRow, Choice | None]]()
     for task in tasks:
         choice = choose_agent(_find_wanted(connection, task), candidates) if _needs_agent(task) else None
         if choice is None and _needs_agent(task):
