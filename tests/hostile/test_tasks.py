@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.domain.plan import TaskSpec
+from hivekeeper.domain.prime import PrimeFacts, prime
 from hivekeeper.domain.states import TaskState
 from hivekeeper.errors import InputError
-from hivekeeper.specs.prompt import add_mailbox
 from tests.hostile.conftest import PATIENT, Deed, Person, Theatre, by_id, open_theatre
 
 RUNNERS = """
@@ -124,7 +124,7 @@ def test_what_is_not_whole_is_kept_apart_and_what_a_person_has_there_stays(theat
 @pytest.mark.parametrize("way", ["file", "stdin"])
 def test_a_prompt_of_five_million_bytes_arrives_by_file_and_by_stdin(theatre: Theatre, way: str) -> None:
     assert theatre.ending(way) == ""
-    assert int((theatre.root / f"by-{way}").read_text()) == len(add_mailbox(LONG))
+    assert int((theatre.root / f"by-{way}").read_text()) == len(prime(PrimeFacts(LONG, has_mailbox=True)))
 
 
 def test_a_prompt_too_long_for_an_argument_says_what_to_set_instead(theatre: Theatre) -> None:

@@ -155,7 +155,7 @@ def test_the_next_runner_goes_on_in_the_same_sandbox_and_is_told_what_was_done(
     stage.step_until(lambda: stage.task("A").state is TaskState.COMPLETE)
     assert [run.runner for run in agents(stage, "A")] == ["agent", "other"]
     words = told.with_name("told.A").read_text()
-    assert words.startswith("Do it.")
+    assert "# Your task\n\nDo it.\n" in words
     assert "What was done so far" in words
     assert "- A.txt" in words
     stage.step_until(lambda: bool(agents(stage, "B")))
@@ -344,7 +344,7 @@ def test_what_a_session_was_told_and_had_no_time_to_hear_the_fresh_one_after_it_
     go.touch()
     assert stage.finish() is ConvoyState.COMPLETE
     assert [run.outcome for run in agents(stage, "A")] == ["context-limit", "done"]
-    assert told.read_text().startswith("Do it.")
+    assert "# Your task\n\nDo it.\n" in told.read_text()
     assert "Mind the gap." in told.read_text()
 
 

@@ -46,7 +46,7 @@ def test_a_runner_that_cannot_be_started_is_held_with_what_to_write_and_no_attem
         assert lift_hold(tx, "runner", "mine")
     assert stage.finish() is ConvoyState.COMPLETE
     assert len(stage.attempts("A")) == 1
-    assert (stage.root / "heard").read_text().startswith("Do it.")
+    assert "# Your task\n\nDo it.\n" in (stage.root / "heard").read_text()
 
 
 def test_settings_that_cannot_be_used_change_nothing_and_are_told(stage: Scene) -> None:

@@ -480,7 +480,7 @@ def test_a_refused_prompt_is_told_why_in_its_next_prompt_and_goes_on_from_its_wo
     assert "bad is here" in body["output"]
     assert body["reproduce"] == "git merge origin/main && test ! -e bad || { echo bad is here; exit 3; }"
     told = (tmp_path / "told.2").read_text()
-    assert told.startswith("Do it well.")
+    assert "# Your task\n\nDo it well.\n" in told
     assert body["reproduce"] in told
     assert "bad is here" in told
     line.end()

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from hivekeeper import __version__
 from hivekeeper.cli import history, render
+from hivekeeper.cli.agents import agent_app, prime
 from hivekeeper.cli.convoys import convoy_app, ledger, load_plan, print_submitted, tell_neighbours
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import NO_KEEPER, Json, enter, forget_named, me, open_here, read_here
@@ -67,6 +68,8 @@ app.add_typer(task_app, name="task", rich_help_panel=STEER)
 app.add_typer(budget_app, name="budget", rich_help_panel=STEER)
 app.add_typer(queue_app, name="queue", rich_help_panel=QUEUE)
 app.add_typer(runner_app, name="runner", rich_help_panel=AGENTS)
+app.add_typer(agent_app, name="agent", rich_help_panel=AGENTS)
+app.command(rich_help_panel=AGENTS)(prime)
 app.command(rich_help_panel=AGENTS)(costs)
 app.command(rich_help_panel=REPAIR)(history.log)
 app.command(rich_help_panel=REPAIR)(history.replay)

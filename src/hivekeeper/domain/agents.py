@@ -88,11 +88,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The agent that gets a task, and why; it `is_new` if it does not exist yet."""
+    """The agent that gets a task, why, and which of its sessions that is; it `is_new` if it does not exist yet."""
 
     agent: str
     why: str
     is_new: bool = False
+    session: int = 1
 
 
 def find_lower_bound(good: int, of: int) -> float:
@@ -115,15 +116,19 @@ def choose_agent(wanted: Wanted, candidates: Mapping[str, Candidate]) -> Choice 
             found = _resolve(name, candidates.values())
             if found is not None and found.is_busy:
                 return None
-            return Choice(found.row.name if found else name, why, is_new=found is None)
+            return _choose(found, why) if found else Choice(name, why, is_new=True)
     free = [each for each in candidates.values() if not each.is_busy and each.row.retired_at is None]
     if (author := next((each for each in free if each.row.name == wanted.author), None)) is not None:
-        return Choice(author.row.name, "its change was rejected, so it continues")
+        return _choose(author, "its change was rejected, so it continues")
     best = max(free, key=lambda each: _rank(wanted, each), default=None)
     if best is None or (wanted.strengths and not _match(wanted, best)):
         why = "every other agent is busy" if best is None else f"no free agent has the strength {wanted.strengths[0]}"
         return Choice(make_name(candidates), why, is_new=True)
-    return Choice(best.row.name, _explain(wanted, best))
+    return _choose(best, _explain(wanted, best))
+
+
+def _choose(candidate: Candidate, why: str) -> Choice:
+    return Choice(candidate.row.name, why, session=candidate.row.sessions + 1)
 
 
 def find_senior(candidates: Iterable[Candidate], failed: Collection[str]) -> str | None:

@@ -28,7 +28,6 @@ from hivekeeper.domain import attempt as a
 from hivekeeper.domain import events as e
 from hivekeeper.domain import steps
 from hivekeeper.domain.admission import Admitted, Held, may_start, need_of_task
-from hivekeeper.domain.agents import Choice
 from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import HELP, PERSON, RunSpec, Unclaimed
@@ -141,11 +140,11 @@ class Dispatcher(Loop):
             is_open = not shutdown.since and not shutdown.is_closing
             free = max(0, self._settings.workers - len(working) + freed) if is_open else 0
             chosen = choose_tasks(connection, self._settings, free, now=self._clock.now(), branches=is_open)
-            dispatched: list[tuple[Work, Choice | None, Move | None]] = []
+            dispatched: list[tuple[Work, Move | None]] = []
             for task, choice in assign_agents(connection, self._settings, chosen.ready):
                 start = choose_start(self._places, connection, task, repos.get(task.repo or ""))
-                work = gather_work(self._settings, task, task.attempts + 1, start, repos, [])
-                dispatched.append((work, choice, self._decide(connection, work, holds)))
+                work = gather_work(self._settings, task, task.attempts + 1, start, repos, []).choosing(choice)
+                dispatched.append((work, self._decide(connection, work, holds)))
         if not moves and not dispatched and not chosen.resumed and not chosen.exhausted and not delivered:
             return {}
         with self._ledger.write(self._authority) as tx:
@@ -158,9 +157,9 @@ class Dispatcher(Loop):
                 place_hold(tx, hold, why=why)
             for parked in chosen.resumed:
                 resume_attempt(tx, parked)
-            for work, choice, first in dispatched:
+            for work, first in dispatched:
                 if not _is_outdated(tx, work, seen):
-                    self._dispatch(tx, work, choice, first)
+                    self._dispatch(tx, work, first)
         counts = {
             "judged": len(moves),
             "dispatched": len(dispatched),
@@ -314,8 +313,8 @@ class Dispatcher(Loop):
 
     # --- recording --------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, tx: Transaction, work: Work, choice: Choice | None, first: Move | None) -> None:
-        commands.dispatch_task(tx, work.task, start=work.start, choice=choice)
+    def _dispatch(self, tx: Transaction, work: Work, first: Move | None) -> None:
+        commands.dispatch_task(tx, work.task, start=work.start, choice=work.choice)
         assign_mail(tx, work.task, work.number)
         if isinstance(first, StartRun):  # whatever else follows is decided by the next pass
             self._intend(tx, work.owner, first.start, first.spec)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hivekeeper.domain.agents import Choice
 from hivekeeper.domain.owners import Owner, attempt_owner
 from hivekeeper.domain.rows import AttemptRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import RunSpec
@@ -34,7 +35,10 @@ OUR_WALL_S, REMOVE_WALL_S = 3600.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An attempt and the facts that its runs depend on; `ignore` are files that its runners leave in the repository."""
+    """An attempt and the facts that its runs depend on; `ignore` are files that its runners leave in the repository.
+
+    `choice` is the agent of one that has not begun.
+    """
 
     task: TaskRow
     number: int
@@ -44,6 +48,11 @@ class Work:
     ignore: tuple[str, ...] = ()
     row: AttemptRow | None = None
     has_mailbox: bool = False
+    choice: Choice | None = None
+
+    def choosing(self, choice: Choice | None) -> "Work":
+        """Return it with an agent that was chosen for it."""
+        return replace(self, choice=choice)
 
     @property
     def owner(self) -> Owner:

@@ -4,7 +4,7 @@ from hivekeeper.domain.agent_rows import AgentFileRow, AgentRow, LessonRow
 from hivekeeper.domain.agents import Candidate, Record
 from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.states import AttemptState
-from hivekeeper.store.asking import read_sql
+from hivekeeper.store.asking import ask, read_sql
 from hivekeeper.store.database import Connection
 from hivekeeper.store.queries import find, list_open_attempts, list_rows
 
@@ -29,6 +29,11 @@ def list_lessons(connection: Connection, agent: str) -> list[LessonRow]:
 def list_sessions(connection: Connection, agent: str) -> list[AttemptRow]:
     """List an agent's sessions, oldest first."""
     return list_rows(connection, AttemptRow, "session, task, number", agent=agent)
+
+
+def list_last_sessions(connection: Connection, agent: str, limit: int) -> list[AttemptRow]:
+    """List the last sessions of an agent that have ended, newest first."""
+    return ask(connection, "list_last_sessions", AttemptRow, {"agent": agent, "limit": limit})
 
 
 def count_verdicts(connection: Connection) -> list[tuple[str, str, str, int, int]]:

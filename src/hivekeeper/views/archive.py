@@ -7,6 +7,7 @@ They follow from the ledger up to an event, and from nothing else, so they can b
     mail/2026-11-19/000000042.json  a message as its receiver reads it, by the day and the event in which it was sent
     dispatch_ledger_CONVOY.json     a convoy, as `hive ledger --json` shows it
     completed/CONVOY.json           the same, once the convoy is complete or archived
+    agents/NAME.json                an agent, its record, what it has learnt and its last sessions
 
 A commit writes again what has changed and nothing else. git keeps every version of a file whole until it packs them,
 so a file that grows with each commit must stay short: that is why a part of the log grows by a thousand events at once.
@@ -20,18 +21,24 @@ from typing import Any
 from hivekeeper.domain import events as e
 from hivekeeper.domain.mail import to_file
 from hivekeeper.domain.mail_row import MailRow
-from hivekeeper.domain.rows import ConvoyRow
+from hivekeeper.domain.rows import AttemptRow, ConvoyRow
 from hivekeeper.domain.states import ConvoyState
 from hivekeeper.store import queries
+from hivekeeper.store.agent_queries import list_agents
 from hivekeeper.store.database import Connection
 from hivekeeper.store.ledger import read_events
+from hivekeeper.views.agents import show_agent
 from hivekeeper.views.convoys import show_ledger
 from hivekeeper.views.events import show_event
 
-FORMAT = 1  # another number has every file written again
+FORMAT = 2  # another number has every file written again
 PART, STEP = 10_000, 1_000  # events of a part of the log, and by how many it grows
 _PAGE = 1_000
 _WRITES_MAIL = (e.MailAccepted, e.MailSent, e.MailSettled, e.MailRequeued)
+_OF_SESSIONS = (
+    *(e.TaskDispatched, e.TaskHandedOff, e.TaskCompleted),
+    *(e.AttemptFailed, e.AttemptUnknown, e.AttemptCancelled),
+)
 _DONE = (ConvoyState.COMPLETE, ConvoyState.ARCHIVED)
 
 
@@ -120,9 +127,27 @@ def _show_ledger(span: Span, convoy: ConvoyRow) -> Iterator[Content]:
         yield Content(old, None)
 
 
+def _list_agents(span: Span) -> Iterator[Content]:
+    """List the agents that something has happened to; at the start of a span all of them."""
+    found = list_agents(span.tables)
+    if span.after:
+        bodies = [event.body for event in span.read(span.after, span.until)]
+        attempts = {(body.task, body.attempt) for body in bodies if isinstance(body, _OF_SESSIONS)}
+        rows = (queries.find(span.tables, AttemptRow, task=task, number=number) for task, number in attempts)
+        renamed = {body.agent: body.name for body in bodies if isinstance(body, e.AgentRenamed)}
+        changed = {body.subject for body in bodies if body.kind.startswith("agent.")} | {*renamed.values()}
+        changed |= {row.agent for row in rows if row is not None and row.agent is not None}
+        yield from (Content(f"agents/{name}.json", None) for name in renamed)
+        found = [agent for agent in found if agent.name in changed]
+    for agent in found:
+        # What is at work, and what files hold, is not in the log.
+        shown = show_agent(span.tables, agent) | {"state": None, "problems": []}
+        yield Content(f"agents/{agent.name}.json", _write_json(shown))
+
+
 def _write_json(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
 # What else the archive is to hold is one more function here: from the span alone, to files of its own.
-SECTIONS: tuple[Callable[[Span], Iterator[Content]], ...] = (_list_log, _list_mail, _list_ledgers)
+SECTIONS: tuple[Callable[[Span], Iterator[Content]], ...] = (_list_log, _list_mail, _list_ledgers, _list_agents)

@@ -1,9 +1,22 @@
 """What an agent is told, put where it can read it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from hivekeeper.domain.agents import Record
+from hivekeeper.domain.mail import describe_for_agent
 from hivekeeper.domain.mail_row import MailRow
+from hivekeeper.domain.merge import describe_rework
+from hivekeeper.domain.prime import (
+    MAX_SESSIONS,
+    Acceptance,
+    PrimeFacts,
+    Who,
+    describe_resumption,
+    describe_so_far,
+    prime,
+)
 from hivekeeper.domain.protocol import ADDRESSES, PRIORITY_MERGE, REWORK_REQUEST
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.session import StartSession
@@ -14,31 +27,70 @@ from hivekeeper.mailbox.boxes import has_unread
 from hivekeeper.places import Places
 from hivekeeper.settings import BUILT_IN_RUNNERS
 from hivekeeper.specs.attempt import Told, Work
-from hivekeeper.specs.prompt import add_mailbox, describe_task
 from hivekeeper.specs.session import write_prompt
-from hivekeeper.store import queries
+from hivekeeper.store import agent_queries, queries
 from hivekeeper.store.database import Connection
+from hivekeeper.views.agents import describe_session, list_lessons
 
 
 def tell(places: Places, connection: Connection, work: Work, session: StartSession | None) -> Told:
     """Write the prompt and the feedback of an attempt's next agent; without a session it is a command."""
-    key, number = work.task.key, work.number
-    told = list_told(connection, work)
-    prompt = queries.find_prompt(connection, key) if work.needs_prompt else ""
-    changed = _list_changed(places, work) if session is not None and work.agent is not None else ()
-    rework = find_rework(connection, key, number - 1)
-    words, feedback = describe_task(prompt, rework, told, session=session, last=work.agent, changed=changed)
-    if session is not None and work.has_mailbox and _begins_to_read(session):
-        words = add_mailbox(words)
+    told, last = list_told(connection, work), work.agent
+    rework = find_rework(connection, work.task.key, work.number - 1)
+    feedback = describe_rework(rework) if rework else ""
+    words = queries.find_prompt(connection, work.task.key) if work.needs_prompt else ""
+    if session is None:  # a command, which may read in a file what a prompt would say
+        feedback = prime(PrimeFacts(feedback, messages=[describe_for_agent(message) for message in told]))
+    elif session.resume and last is not None:
+        words = describe_resumption(last, [message for message in told if message.seq > last.intended_seq])
+    else:
+        words = prime(load_facts(places, connection, work, told, is_script=session.runner in BUILT_IN_RUNNERS))
     return Told(
         prompt=write_prompt(places, words) if words else None,
-        feedback=write_prompt(places, feedback) if feedback else None,
+        feedback=write_prompt(places, feedback) if feedback.strip() else None,
     )
 
 
-def _begins_to_read(session: StartSession) -> bool:
-    """Whether an agent reads its prompt for the first time; that of a built-in runner is a script."""
-    return not session.resume and session.runner not in BUILT_IN_RUNNERS
+def load_facts(
+    places: Places, connection: Connection, work: Work, told: Sequence[MailRow] = (), *, is_script: bool = False
+) -> PrimeFacts:
+    """Load what a fresh session of an attempt reads; a built-in runner's prompt is a script, and stays one."""
+    task, last = work.task, work.agent
+    facts = PrimeFacts(
+        queries.find_prompt(connection, task.key),
+        find_rework(connection, task.key, work.number - 1),
+        before=[describe_so_far(last, _list_changed(places, work))] if last is not None else [],
+        messages=[describe_for_agent(message) for message in told],
+    )
+    if is_script:
+        return facts
+    verify = (work.repo.verify if work.repo else None, task.verify)
+    paths = task.get_details().get("paths", ())
+    facts = replace(
+        facts,
+        acceptance=Acceptance([each for each in verify if each], paths, task.outputs),
+        has_mailbox=work.has_mailbox,
+    )
+    return add_identity(connection, facts, *_find_session(work))
+
+
+def add_identity(connection: Connection, facts: PrimeFacts, agent: str | None, session: int) -> PrimeFacts:
+    """Add who an agent is, what it did and what it has learnt."""
+    row = agent_queries.find_agent(connection, agent) if agent and session else None
+    if agent is None or not session:
+        return facts
+    record = agent_queries.load_records(connection).get(agent, Record())
+    who = Who(agent, session, row.role if row else "", row.list_strengths() if row else (), record)
+    last = agent_queries.list_last_sessions(connection, agent, MAX_SESSIONS)
+    sessions = [describe_session(connection, each) for each in last]
+    return replace(facts, who=who, sessions=sessions, lessons=list_lessons(connection, agent))
+
+
+def _find_session(work: Work) -> tuple[str | None, int]:
+    """Find whose session an attempt is, and which."""
+    if work.row is not None:
+        return work.row.agent, work.row.session
+    return (work.choice.agent, work.choice.session) if work.choice else (None, 0)
 
 
 def list_told(connection: Connection, work: Work) -> list[MailRow]:
