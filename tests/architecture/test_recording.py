@@ -117,7 +117,7 @@ def render_live(state: WorkerState) -> list[str]:
     console = Console(width=1000)
     with console.capture() as shown:
         for title in (WHY, ""):
-            console.print(render.draw_workers([{**worker, "progress": "", "title": title}], 1))
+            console.print(render.draw_workers([{**worker, "progress": "", "title": title}], 1, 1000))
         for left_s in (None, 1, 60):
             console.print(render.draw_convoy({**convoy, "state": "ACTIVE", "left_s": left_s}))
         console.print(render.draw_convoy({**convoy, "state": "COMPLETE"}))

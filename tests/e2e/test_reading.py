@@ -1,7 +1,6 @@
 """What a person reads: times of their own clock, plain words, whole lines; and one they can find again."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -83,7 +82,14 @@ def test_a_table_that_no_terminal_reads_is_not_wrapped(shell: Shell) -> None:
     assert rows[1].rstrip().endswith(f"waits for {name}0 (PENDING)")
 
 
-def test_in_eighty_columns_a_workers_title_is_cut_first() -> None:
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (80, "  worker 12  auth-module/AUTH-140-refresh  working 1 min 15 s  Add refresh-toke…"),
+        (60, "  auth-module/AUTH-140-refresh  working 1 min 15 s  Add ref…"),
+    ],
+)
+def test_in_the_live_picture_a_workers_title_is_cut_first(columns: int, line: str) -> None:
     row = {
         "worker": 12,
         "task": "auth-module/AUTH-140-refresh",
@@ -91,13 +97,12 @@ def test_in_eighty_columns_a_workers_title_is_cut_first() -> None:
         "for_s": 75,
         "silent_s": None,
         "progress": "",
+        "title": "Add refresh-token rotation to the login flow",
     }
-    out = Console(width=80, color_system=None, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-    out.print(render.draw_workers([{**row, "title": "Add refresh-token rotation to the login flow"}], 5))
-    out.file.close()
-    [line] = out.export_text().splitlines()
-    assert line.startswith("  worker 12  auth-module/AUTH-140-refresh  working 1 min 15 s  Add refresh")
-    assert line.endswith("…")
+    out = Console(width=columns, color_system=None)
+    with out.capture() as shown:
+        out.print(render.draw_workers([row], 5, columns))
+    assert shown.get() == f"{line}\n"
 
 
 def test_a_hive_is_named_by_an_option_or_by_the_environment(

@@ -249,11 +249,58 @@ def test_without_convoys_a_complete_one_is_archived_at_once(shell: Shell) -> Non
     assert [row["state"] for row in shell.json("convoy", "ls", "--all")] == ["ARCHIVED"]
 
 
-def test_status_and_tables_stay_readable_in_eighty_columns(shell: Shell) -> None:
-    title = "Add refresh-token rotation to the login flow and to all that calls it"
-    task = f"  - {{id: AUTH-140-refresh, title: '{title}', command: 'true'}}\n"
-    shell.hive("convoy", "submit", shell.plan(f"convoy: auth-module\ntasks:\n{task}"))
-    for arguments in (("status",), ("convoy", "show"), ("convoy", "ls"), ("task", "ls")):
-        said = re.sub(r"\x1b\[[0-9;]*m", "", _run_on_a_terminal(shell, *arguments, columns=80))
-        assert "auth-module" in said
-        assert all(len(line) <= 80 for line in said.splitlines())
+TITLE = "Add refresh-token rotation to the login flow and to all that calls it, from the gateway to the jobs"
+PROGRESS = "3 of 5 files are done; the session store is next, then the tests that still expect that there is one token"
+LONG = "AUTH-141-" + "x" * 55  # as long as a task's id may be
+AT_WORK = f"""\
+convoy: auth-module
+tasks:
+  - {{id: AUTH-140-refresh, title: '{TITLE}', command: 'hive progress "{PROGRESS}"; {WAIT}', outputs: [made]}}
+  - {{id: {LONG}, title: '{TITLE}', command: 'true', after: [AUTH-140-refresh]}}
+"""
+
+
+@pytest.fixture
+def at_work(shell: Shell) -> Shell:
+    """A hive with a worker that has told of its progress."""
+    shell.start("run", shell.plan(AT_WORK))
+    shell.wait(lambda: any(row["progress"] for row in shell.json("worker", "ls")))
+    return shell
+
+
+def _look(shell: Shell, columns: int, *arguments: str) -> list[str]:
+    """Type a command on a terminal so wide, and give its lines without colours."""
+    said = re.sub(r"\x1b\[[0-9;]*m", "", _run_on_a_terminal(shell, *arguments, columns=columns))
+    return said.splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_status_and_tables_stay_readable_in_few_columns(at_work: Shell, columns: int) -> None:
+    for arguments, first, second in (
+        (("status",), r"1 +auth-module/AUTH-140-refresh .*", ""),
+        (("worker", "ls"), r"1 +auth-module/AUTH-140-refresh  working  .*3 of 5 .*…", ""),
+        (
+            ("task", "ls"),
+            r"auth-module/AUTH-140-refresh +IN_PROGRESS  Add .*…",
+            rf"auth-module/{LONG}  PENDING +Add .*…",
+        ),
+        (("convoy", "show"), r"AUTH-140-refresh +IN_PROGRESS  3 of 5 .*…", rf"{LONG}  PENDING +waits for .*"),
+        (("ledger",), r"AUTH-140-refresh +IN_PROGRESS.*", rf"{LONG}  PENDING.*"),
+    ):
+        lines = _look(at_work, columns, *arguments)
+        rows = [line for line in lines if "AUTH-14" in line]
+        assert len(rows) == 1 + bool(second), rows
+        assert re.fullmatch(first, rows[0])
+        assert not second or re.fullmatch(second, rows[1])
+        assert [line for line in lines if len(line) > columns and LONG not in line] == []
+        assert all(len(line) <= 2 * columns for line in lines)
+    assert any(re.match("auth-module  ACTIVE  0/2", line) for line in _look(at_work, columns, "convoy", "ls"))
+
+
+def test_what_no_terminal_reads_is_neither_wrapped_nor_cut(at_work: Shell) -> None:
+    assert f" {PROGRESS}\n" in at_work.hive("worker", "ls")
+    assert re.search(rf"AUTH-140-refresh +IN_PROGRESS .* {PROGRESS}\n", at_work.hive("convoy", "show"))
+    assert re.search(
+        rf"{LONG} +PENDING .* waits for AUTH-140-refresh \(IN_PROGRESS\)\n", at_work.hive("convoy", "show")
+    )
+    assert len(re.findall(rf"^auth-module/AUTH-14.* {TITLE}$", at_work.hive("task", "ls"), re.MULTILINE)) == 2

@@ -84,7 +84,7 @@ def ledger(convoy: Convoy = None, *, json: Json = False) -> None:
     else:
         typer.echo(f"{view['pipeline_id']}  {view['state']}")
         columns = {"task_id": "Task", "status": "Status", "dispatched_at": "Dispatched", "completed_at": "Completed"}
-        render.print_table(view["tasks"], columns)
+        render.print_table(view["tasks"], columns, spare=("completed_at", "dispatched_at"))
 
 
 @convoy_app.command("ls")
@@ -97,9 +97,7 @@ def convoy_ls(
     if json:
         render.print_json(rows)
     else:
-        shown = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in rows]
-        columns = {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted"}
-        render.print_table(shown, {**columns, "ended_at": "Ended"})
+        render.print_convoys(rows, ended_at="Ended")
 
 
 @convoy_app.command("show")

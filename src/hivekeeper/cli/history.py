@@ -81,7 +81,7 @@ def log(  # noqa: PLR0913 - one option a way of reading
         with hive.ledger.read() as connection:
             rows = views.list_cursors(connection)
         columns = {"cursor": "Cursor", "seq": "Read up to", "behind": "Behind", "moved_at": "Moved"}
-        render.print_json(rows) if json else render.print_table(rows, columns)
+        render.print_json(rows) if json else render.print_table(rows, columns, spare=("moved_at",))
         return
     if subject is not None:
         with hive.ledger.read() as connection:
@@ -191,7 +191,8 @@ def _print_changes(noun: str, names: Sequence[str], rows: Sequence[Mapping[str, 
         shown = [
             {noun: row[noun], **{name: _say_change(name, row["from"], row["to"]) for name in names}} for row in rows
         ]
-        render.print_table(shown, {name: name.capitalize() for name in (noun, *names)})
+        columns = {name: name.capitalize() for name in (noun, *names)}
+        render.print_table(shown, columns, spare=tuple(reversed(names[1:])))
 
 
 def _say_change(name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:

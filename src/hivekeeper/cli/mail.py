@@ -148,8 +148,8 @@ def quarantine_ls(*, limit: Limit = 50, json: Json = False) -> None:
     if json:
         render.print_json(shown)
     elif shown:
-        columns = {"sent_at": "Found", "sender": "From", "file": "File", "reason": "Why", "id": "Id"}
-        render.print_table(shown, columns)
+        columns = {"sent_at": "Found", "sender": "From", "file": "File", "id": "Id", "reason": "Why"}
+        render.print_table(shown, columns, texts=("reason",), spare=("sent_at", "file", "sender"))
     else:
         typer.echo("Nothing is quarantined.")
 
@@ -239,7 +239,8 @@ def _print_list(rows: Sequence[MailRow], *, json: bool) -> None:
         render.print_json(shown)
     elif shown:
         headings = {"sent_at": "Sent", "type": "Type", "sender": "From", "receiver": "To", "state": "State"}
-        render.print_table(shown, {**headings, "gist": "Message", "id": "Id"})
+        spare = ("sent_at", "type", "receiver", "state", "sender")
+        render.print_table(shown, {**headings, "id": "Id", "gist": "Message"}, texts=("gist",), spare=spare)
     else:
         typer.echo("No messages.")
 

@@ -48,13 +48,18 @@ def _print_queue(view: Mapping[str, Any]) -> None:
         because = f": {repo['why']}" if repo["why"] else ""
         advice = f". To continue: hive queue resume {repo['repo']}" if repo["state"] in ("paused", "stopped") else ""
         render.print_lines(f"{repo['repo']}: {repo['state']}{because}{advice}")
-        for row in (row for row in view["entries"] if row["repo"] == repo["repo"]):  # no table: it would cut names
-            details = ", ".join(filter(None, (row["tier"], render.localize(row["since"]))))
-            render.print_lines(f"{row['position'] or '–':>4}  {row['task']}  {row['doing']}  ({details})")
+        rows = [_show_line(row) for row in view["entries"] if row["repo"] == repo["repo"]]
+        without_headings = dict.fromkeys(("place", "task", "doing", "details"), "")
+        render.print_table(rows, without_headings, texts=("doing",), spare=("details",))
     if not view["entries"]:
         typer.echo("The merge queue is empty.")
     if tiers := [{**tier, "time": render.say_duration(tier["seconds"])} for tier in view["tiers"] if tier["used"]]:
         render.print_table(tiers, {"tier": "Tier", "used": "Tries", "landed": "Landed", "time": "Time of its runs"})
+
+
+def _show_line(row: Mapping[str, Any]) -> dict[str, Any]:
+    details = ", ".join(filter(None, (row["tier"], row["since"])))
+    return {**row, "place": f"{row['position'] or '–':>4}", "details": f"({details})"}
 
 
 @queue_app.command("show")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _COLUMNS = {"task": "Task", "status": "Status", "attempts": "Attempts", "began": "Starts", "landed": "Landed"}
+_SPARE = ("landed", "began", "attempts")
 
 
 def demo(
@@ -33,7 +34,7 @@ def demo(
 
     check_git()
     rows, wrong, seconds = run_demo(tasks=tasks, workers=workers, keep=keep, chaos=chaos)
-    render.print_table(rows, _COLUMNS)
+    render.print_table(rows, _COLUMNS, spare=_SPARE)
     if wrong or any(row["status"] != "COMPLETE" for row in rows):
         raise UnavailableError(f"The demo failed ({seconds:.0f} s).", advice="\n".join(wrong))
     failed = sum(row["attempts"] - 1 for row in rows)
@@ -83,7 +84,8 @@ def rehearse(  # noqa: PLR0913 - one option a choice
 
 
 def _print(result: "Rehearsal") -> None:
-    render.print_table(result.tasks, {**_COLUMNS, "reason": "Why"} if result.unfinished else _COLUMNS)
+    columns = {**_COLUMNS, "reason": "Why"} if result.unfinished else _COLUMNS
+    render.print_table(result.tasks, columns, texts=("reason",), spare=_SPARE)
     faults = ", ".join(f"{count} {fault}" for fault, count in result.faults.items()) or "none"
     left = f"processes left: {len(result.processes_left)}, sandboxes left: {len(result.sandboxes_left)}"
     endings = ", ".join(f"{count} by {ending}" for ending, count in result.endings.items()) or "none"

@@ -3,14 +3,15 @@
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group
 from rich.text import Text
 
+from hivekeeper.cli import tables
 from hivekeeper.cli.here import find_named
 from hivekeeper.clock import to_local
 from hivekeeper.domain.events import Event
@@ -33,7 +34,10 @@ STYLES = {
 def console() -> Console:
     """Make a console that does not wrap lines when the output is not a terminal."""
     is_terminal = sys.stdout.isatty()
-    return Console(highlight=False, soft_wrap=not is_terminal, width=None if is_terminal else _ANY_WIDTH)
+    made = Console(highlight=False, soft_wrap=not is_terminal, width=None if is_terminal else tables.ANY_WIDTH)
+    if made.width < 1:  # COLUMNS=0
+        made.width = _USUAL_WIDTH
+    return made
 
 
 def clean(value: object) -> str:
@@ -69,19 +73,53 @@ def print_json_line(value: object) -> None:
     sys.stdout.flush()
 
 
-def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
-    """Print rows as a table; `columns` maps a row's key to its heading."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in columns.values():
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key in columns))
-    console().print(table)
+def print_table(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    *,
+    texts: Collection[str] = (),
+    spare: Sequence[str] = (),
+) -> None:
+    """Print rows as a table; `columns` maps a row's key to its heading.
+
+    On a terminal `texts` are cut to make a row fit, and then `spare` columns left out, in this order. Elsewhere a row
+    is whole.
+    """
+    out = console()
+    cells = [{key: localize(row.get(key)) for key in columns} for row in rows]
+    widths = tables.fit(tables.measure(cells, columns), out.width, texts, spare)
+    if any(columns.values()):
+        out.print(_draw_row(columns, widths, out.width, texts, dict.fromkeys(columns, "bold")), soft_wrap=True)
+    for row in cells:
+        styles = {key: STYLES.get(text, "") for key, text in row.items()}
+        out.print(_draw_row(row, widths, out.width, texts, styles), soft_wrap=True)
+    if left_out := [heading for key, heading in columns.items() if heading and key not in widths]:
+        print_prose(out, f"Not enough room for: {', '.join(left_out)}", style="dim", indent=_INDENT)
 
 
-def _cell(value: object) -> Text:
-    text = localize(value)
-    return Text(text, style=STYLES.get(text, ""))
+def _draw_row(
+    row: Mapping[str, str], widths: Mapping[str, int], width: int, texts: Collection[str], styles: Mapping[str, str]
+) -> Text:
+    cells = tables.lay_out(row, widths, width, texts)
+    line = Text(tables.GAP).join(Text(cell, style=styles.get(key, "")) for key, cell in zip(widths, cells, strict=True))
+    line.rstrip()
+    return line
+
+
+def print_prose(out: Console, text: object, *, style: str = "", indent: str = "") -> None:
+    """Print a sentence. On a terminal it goes on in the next line between two words, never within a name or a path."""
+    out.print(Text(wrap(localize(text), out.width, indent), style=style), soft_wrap=True)
+
+
+def wrap(text: str, width: int, indent: str) -> str:
+    """Wrap a text between words, its further lines with an indent."""
+    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def print_whole(out: Console, line: str, *, style: str = "") -> None:
+    """Print what may be typed or compared, in one piece."""
+    out.print(Text(line, style=style), soft_wrap=True)
 
 
 def print_status(view: Mapping[str, Any]) -> None:
@@ -90,36 +128,44 @@ def print_status(view: Mapping[str, Any]) -> None:
     _print_needs(out, view["needs_me"])
     keeper = view["keeper"]
     said = f"{keeper['holder']} since {keeper['since']}, {keeper['state']}" if keeper["holder"] else "not running"
-    out.print(Text(localize(f"Keeper: {said}")))
+    print_prose(out, f"Keeper: {said}")
     if view["isolation"]:
-        out.print(Text(f"Workers: {view['isolation']}"))
+        print_prose(out, f"Workers: {view['isolation']}")
     for wait in view["waits"]:
-        out.print(Text(f"Waiting: {shorten(wait['what'])}"))
+        print_prose(out, f"Waiting: {wait['what']}", indent="  ")
     if view["convoys"]:
-        rows = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in view["convoys"]]
-        print_table(rows, {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted"})
+        print_convoys(view["convoys"])
     if view["workers"]:
-        print_table(view["workers"], {"worker": "Worker", "task": "Task", "attempt": "Attempt", "since": "Since"})
+        columns = {"worker": "Worker", "task": "Task", "attempt": "Attempt", "since": "Since"}
+        print_table(view["workers"], columns, spare=("since", "attempt"))
     if view["queue"]:
-        print_table(view["queue"], {"task": "In the merge queue", "repo": "Repository", "doing": "State"})
+        columns = {"task": "In the merge queue", "repo": "Repository", "doing": "State"}
+        print_table(view["queue"], columns, texts=("doing",), spare=("repo",))
     for repo in view["repos"]:
         branch = f"branch {repo['published_as']} of {repo['path']}"
         if repo["integration"] != repo["published"]:
-            out.print(Text(clean(f"{repo['repo']}: not everything that landed is in {branch} yet"), style="dim"))
+            print_prose(out, f"{repo['repo']}: not everything that landed is in {branch} yet", style="dim")
         elif repo["published"] and repo["state"] == "READY":
-            out.print(Text(clean(f"{repo['repo']}: everything that landed is in {branch}"), style="dim"))
+            print_prose(out, f"{repo['repo']}: everything that landed is in {branch}", style="dim")
         if repo["agent_configuration"]:
-            files = shorten(", ".join(repo["agent_configuration"]))
-            out.print(Text(clean(f"{repo['repo']}: agents follow its {files}"), style="dim"))
+            head, files = f"{repo['repo']}: agents follow its ", clean(", ".join(repo["agent_configuration"]))
+            print_whole(out, tables.cut_after(head, files, out.width), style="dim")
+
+
+def print_convoys(rows: Sequence[Mapping[str, Any]], **more: str) -> None:
+    """Print convoys and their progress; `more` are further columns and their headings."""
+    shown = [{**row, "done": f"{row['complete']}/{row['tasks']}"} for row in rows]
+    columns = {"convoy": "Convoy", "state": "State", "done": "Done", "submitted_at": "Submitted", **more}
+    print_table(shown, columns, spare=(*more, "submitted_at"))
 
 
 def _print_needs(out: Console, needs: Sequence[Mapping[str, Any]]) -> None:
     out.print("[bold red]Needs you[/]" if needs else "[green]Nothing needs you.[/]")
     for need in needs:
-        out.print(Text(f"  {localize(need['what'])}"))
+        print_prose(out, f"  {need['what']}", indent="  ")
         for line in say_failure(need.get("failure")):
-            out.print(Text(f"  {line}", style="dim"))
-        out.print(Text(f"    → {say_advice(need['type'])}"))
+            print_whole(out, f"  {line}", style="dim")
+        print_whole(out, f"    → {say_advice(need['type'])}")
 
 
 def say_failure(failure: Mapping[str, Any] | None) -> list[str]:
@@ -147,13 +193,13 @@ def print_convoy(view: Mapping[str, Any]) -> None:
     """Print a convoy's card."""
     out = console()
     head = Text(clean(f"{view['convoy']}  "), style="bold").append(view["state"], style=STYLES.get(view["state"], ""))
-    out.print(head.append(f"  {view['complete']}/{view['tasks']} complete", style="bold"))
+    out.print(head.append(f"  {view['complete']}/{view['tasks']} complete", style="bold"), soft_wrap=True)
     counts = [f"{number} {state.lower().replace('_', ' ')}" for state, number in view["counts"].items()]
     failed = f"; {count(view['failed_attempts'], 'attempt')} failed" if view["failed_attempts"] else ""
-    out.print(Text(f"  {draw_bar(view)}  {', '.join(counts)}{failed}".rstrip()))
+    print_prose(out, f"  {draw_bar(view)}  {', '.join(counts)}{failed}".rstrip(), indent="  ")
     if any(repo["repo"] for repo in view["repos"]):
         places = (f"{repo['repo'] or 'no repository'} {repo['complete']}/{repo['tasks']}" for repo in view["repos"])
-        out.print(Text(clean(f"  {', '.join(places)}")))
+        print_prose(out, f"  {', '.join(places)}", indent="  ")
     for swarm in view["swarms"]:
         _print_swarm(out, swarm)
     if said := say_time(view):
@@ -161,7 +207,8 @@ def print_convoy(view: Mapping[str, Any]) -> None:
     if view["state"] == "ACTIVE" and not view["keeper_is_alive"]:
         out.print(Text("  The keeper is not running. Type: hive up", style="bold red"))
     columns = {"task": "Task", "state": "State", "attempts": "Attempts", "repo": "Repository", "why": "Why"}
-    print_table([{**task, "why": _say_trouble(task)} for task in view["task_list"]], columns)
+    rows = [{**task, "why": _say_trouble(task)} for task in view["task_list"]]
+    print_table(rows, columns, texts=("why",), spare=("attempts", "repo"))
 
 
 def print_workers(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -172,15 +219,17 @@ def print_workers(rows: Sequence[Mapping[str, Any]]) -> None:
     shown = [
         {
             **row,
-            "since": f"{localize(row['since'])[11:]} ({say_duration(row['for_s'])})",
+            "since": localize(row["since"])[11:],
+            "for": say_duration(row["for_s"]),
             "silent": "" if row["silent_s"] is None else say_duration(row["silent_s"]),
-            "progress": shorten(row["progress"]),
         }
         for row in rows
     ]
     columns = {"worker": "Worker", "task": "Task", "attempt": "Attempt", "state": "State", "since": "Since"}
-    columns |= {"silent": "Silent", "pid": "Process", "output_bytes": "Output, bytes"}
-    print_table(shown, columns | ({"progress": "Progress"} if any(row["progress"] for row in shown) else {}))
+    columns |= {"for": "For", "silent": "Silent", "pid": "Process", "output_bytes": "Output bytes"}
+    columns |= {"progress": "Progress"} if any(row["progress"] for row in shown) else {}
+    spare = ("output_bytes", "pid", "since", "attempt", "silent", "for")
+    print_table(shown, columns, texts=("progress",), spare=spare)
 
 
 def _print_swarm(out: Console, swarm: Mapping[str, Any]) -> None:
@@ -189,8 +238,8 @@ def _print_swarm(out: Console, swarm: Mapping[str, Any]) -> None:
     now = f", {swarm['working']} at work" if swarm["working"] else ""
     out.print(Text(f"  Swarm {swarm['swarm']}: {workers}, {swarm['complete']}/{swarm['attempts']} complete{now}"))
     for failure in swarm["failed"][:_MOST_FAILURES]:
-        line = f"    ✗ {failure['task']} (worker {failure['worker']}): {shorten(failure['reason'])}"
-        out.print(Text(clean(line), style="red"))
+        head = clean(f"    ✗ {failure['task']} (worker {failure['worker']}): ")
+        print_whole(out, tables.cut_after(head, localize(failure["reason"]), out.width), style="red")
     if len(swarm["failed"]) > _MOST_FAILURES:
         out.print(Text(f"    … and {len(swarm['failed']) - _MOST_FAILURES} more", style="red"))
 
@@ -198,7 +247,7 @@ def _print_swarm(out: Console, swarm: Mapping[str, Any]) -> None:
 def _say_trouble(task: Mapping[str, Any]) -> str:
     waits = ", ".join(f"{other['task']} ({other['state']})" for other in task["waits_for"])
     failed = f"failed {task['failed_attempts']}×" if task["failed_attempts"] else ""
-    parts = (f"waits for {waits}" if waits else "", failed, shorten(task["reason"] or task["progress"]))
+    parts = (f"waits for {waits}" if waits else "", failed, task["reason"] or task["progress"] or "")
     return ": ".join(part for part in parts if part)
 
 
@@ -214,20 +263,32 @@ def draw_convoy(view: Mapping[str, Any]) -> Text:
     return line.append(f"  {draw_bar(view)}  {view['complete']}/{view['tasks']}  {say_time(view)}", style="not bold")
 
 
-def draw_workers(rows: Sequence[Mapping[str, Any]], height: int) -> Table:
-    """Draw workers, one line each and as many as fit, for the live picture."""
-    table = Table.grid(padding=(0, 2), expand=True)
-    for _ in range(3):
-        table.add_column(no_wrap=True, overflow="ellipsis")
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # the title has what is left, and is cut first
-    for row in rows[: height if len(rows) <= height else height - 1]:
-        quiet = f", silent {say_duration(row['silent_s'])}" if row["state"] == "stalled" else ""
-        doing = Text(row["state"], style=STYLES.get(row["state"], "")).append(f" {say_duration(row['for_s'])}{quiet}")
-        about = Text(shorten(row["progress"] or row["title"]), "dim")
-        table.add_row(Text(f"  worker {row['worker']}"), _cell(row["task"]), doing, about)
+def draw_workers(rows: Sequence[Mapping[str, Any]], height: int, width: int) -> Group:
+    """Draw workers, one line each and as many as fit, for the live picture: titles are cut first, then names."""
+    shown = rows[: height if len(rows) <= height else height - 1]
+    cells = [_describe_worker(row) for row in shown]
+    width -= len(_INDENT)
+    widths = tables.fit(tables.measure(cells, dict.fromkeys(_LIVE, "")), width, (), spare=("worker",))
+    # A title has what is left, so that no other column comes and goes as the time beside it grows.
+    left = width - sum(size + len(tables.GAP) for size in widths.values())
+    widths |= {"about": left} if left >= tables.NARROWEST else {}
+    lines = []
+    for row, cell in zip(shown, cells, strict=True):
+        styles = {"state": STYLES.get(row["state"], ""), "about": "dim"}
+        lines.append(Text(_INDENT).append(_draw_row(cell, widths, width, cell, styles)))
     if len(rows) > height:
-        table.add_row(Text(f"  … and {len(rows) - height + 1} more"))
-    return table
+        lines.append(Text(f"{_INDENT}… and {len(rows) - height + 1} more"))
+    return Group(*lines)
+
+
+def _describe_worker(row: Mapping[str, Any]) -> dict[str, str]:
+    quiet = f", silent {say_duration(row['silent_s'])}" if row["state"] == "stalled" else ""
+    return {
+        "worker": f"worker {row['worker']}",
+        "task": clean(row["task"]),
+        "state": f"{row['state']} {say_duration(row['for_s'])}{quiet}",
+        "about": localize(row["progress"] or row["title"]),
+    }
 
 
 def say_time(view: Mapping[str, Any]) -> str:
@@ -257,12 +318,6 @@ def say_duration(seconds: float) -> str:
     return " ".join(part for part in parts[first : first + 2] if not part.startswith("0 ")) or parts[-1]
 
 
-def shorten(value: object) -> str:
-    """Cut long text to fit on a line."""
-    text = localize(value)
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
-
-
 def count(number: int, noun: str) -> str:
     """Say how many of something there are."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -271,20 +326,21 @@ def count(number: int, noun: str) -> str:
 def print_task(view: Mapping[str, Any]) -> None:
     """Print a task with its attempts and their runs."""
     out = console()
-    out.print(Text(localize(view["why"]), style="bold"))
+    print_prose(out, view["why"], style="bold")
     for line in say_failure(view["failure"]):
-        out.print(Text(line))
-    out.print(Text(f"$ {clean(view['command'])}", style="dim"))
+        print_whole(out, line)
+    print_whole(out, f"$ {clean(view['command'])}", style="dim")
     for attempt in view["attempts"]:
         head = f"  attempt {attempt['attempt']} (worker {attempt['worker']}): {attempt['state']} {attempt['reason']}"
-        out.print(Text(localize(head).rstrip()))
+        print_prose(out, head.rstrip(), indent="    ")
         for run in attempt["runs"]:
-            out.print(Text(localize(f"    {run['kind']:9} {run['ending'] or run['state']}"), style="dim"))
+            print_prose(out, f"    {run['kind']:9} {run['ending'] or run['state']}", style="dim", indent=" " * 14)
 
 
-_ANY_WIDTH = 1_000_000
+_USUAL_WIDTH = 80
 _BAR_WIDTH = 20
+_INDENT = "  "
+_LIVE = ("worker", "task", "state")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_LONGEST_TEXT = 100
 _MOST_FAILURES = 10
 _UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}

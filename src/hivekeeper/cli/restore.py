@@ -98,7 +98,7 @@ def _print_list(task: TaskRow, shown: Sequence[Mapping[str, Any]]) -> None:
         return
     columns = {"attempt": "Attempt", "kind": "What", "at": "When", "object": "Git object", "changed": "Files changed"}
     short = [{**row, "at": render.localize(row["at"]), "object": (row["object"] or "")[:12]} for row in shown]
-    render.print_table(short, columns)
+    render.print_table(short, columns, spare=("changed", "object", "at"))
     typer.echo(f"To restore it as files: hive task restore {task.key}")
 
 

@@ -167,19 +167,21 @@ def costs(
     if not view["sessions"]:
         typer.echo("No agent program has run yet.")
         return
-    typer.echo(f"{render.count(view['sessions'], 'session')}: {_say_usage(view)}")
+    used = _format_usage(view)
+    said = f"{used['tokens_in']} tokens in, {used['tokens_out']} out"
+    typer.echo(f"{render.count(view['sessions'], 'session')}: {', '.join(filter(None, (used['money'], said)))}")
     if view["unpriced"]:
         names = ", ".join(view["unpriced"])
         render.print_lines(f"Without the cost of {names}: no price is known. Add its model to [prices] in hive.toml.")
     for way in ("convoy", "runner", "agent", "task"):
-        typer.echo(f"By {way}")
-        for row in view[f"by_{way}"]:
-            render.print_lines(f"  {row[way]:<32} {_say_usage(row)}")
+        rows = [{**row, **_format_usage(row)} for row in view[f"by_{way}"]]
+        columns = {way: f"By {way}", "money": "Cost", "tokens_in": "Tokens in", "tokens_out": "Tokens out"}
+        render.print_table(rows, columns, spare=("tokens_out", "tokens_in"))
 
 
-def _say_usage(row: Mapping[str, Any]) -> str:
-    money = f"${row['money']:,.4f}, " if row["money"] else ""
-    return f"{money}{row['tokens_in']:,} tokens in, {row['tokens_out']:,} out"
+def _format_usage(row: Mapping[str, Any]) -> dict[str, str]:
+    money = f"${row['money']:,.4f}" if row["money"] else ""
+    return {"money": money, **{name: f"{row[name]:,}" for name in ("tokens_in", "tokens_out")}}
 
 
 @budget_app.command("raise")

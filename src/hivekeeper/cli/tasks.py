@@ -82,7 +82,7 @@ def task_ls(
         render.print_json(rows)
     elif rows:
         columns = {"task": "Task", "state": "State", "attempts": "Attempts", "repo": "Repository", "title": "Title"}
-        render.print_table(rows, {**columns, "why": "Why"})
+        render.print_table(rows, {**columns, "why": "Why"}, texts=("title", "why"), spare=("attempts", "repo"))
     else:
         typer.echo("No tasks.")
 

@@ -203,7 +203,7 @@ class _Picture:
             convoys = [convoy for convoy in queries.list_convoys(connection) if self._is_shown(convoy)]
             bars = [render.draw_convoy(self._show_convoy(connection, convoy, now)) for convoy in convoys]
             height = max(1, self.live.console.height - len(bars) - 2)
-            self.live.update(Group(*bars, render.draw_workers(workers, height)))
+            self.live.update(Group(*bars, render.draw_workers(workers, height, self.live.console.width)))
         with self.live.console:  # one write for both, so that nothing flickers
             self.live.refresh()
             if news:
