@@ -61,14 +61,16 @@ def _print(report: "Report") -> None:
     out = render.console()
     render.print_lines(*report.done, *report.left)
     wrong = sorted((f for f in report.findings if f.level != "OK"), key=lambda finding: finding.level)
-    for finding in wrong:  # in lines and not in a table, which would wrap what is to be typed
-        head = Text(f"{finding.level:4} ", style=_STYLES[finding.level]).append(f"{finding.check:9} ", style="not bold")
-        out.print(head.append(render.clean(finding.what), style="not bold"))
-        out.print(Text(f"               → {render.clean(finding.advice)}"))
-    fine = [{"level": f.level, "check": f.check, "what": f.what} for f in report.findings if f.level == "OK"]
-    render.print_table(fine, {"level": "", "check": "Checked", "what": "Found"})
+    for finding in (*wrong, *(f for f in report.findings if f.level == "OK")):
+        said = f"{finding.level:4}  {finding.check:12}  {render.clean(finding.what)}"
+        line = Text(render.wrap(said, out.width, _INDENT))
+        line.stylize(_STYLES.get(finding.level, ""), 0, len(finding.level))
+        out.print(line, soft_wrap=True)
+        if finding.level != "OK":
+            render.print_whole(out, f"{_INDENT}→ {render.clean(finding.advice)}")
     found = f"[bold red]{render.count(len(wrong), 'problem')} found.[/]"
     out.print(found if wrong else "[green]Nothing is wrong with this hive.[/]")
 
 
+_INDENT = " " * 20
 _STYLES = {"WARN": "bold yellow", "FAIL": "bold red"}
