@@ -36,7 +36,7 @@ def show_mail(row: MailRow) -> dict[str, Any]:
 
 def _find_gist(payload: Mapping[str, Any]) -> str:
     said = payload.get("text") or payload.get("summary") or payload.get("why") or payload.get("raw") or ""
-    return str(said).strip().partition("\n")[0][:_MAX_GIST]
+    return str(said).strip().partition("\n")[0]
 
 
 def search_mail(connection: Connection, words: str, *, limit: int, **conditions: Any) -> list[MailRow]:  # noqa: ANN401 - as list_mail_matching has them
@@ -110,7 +110,9 @@ def list_mail_needs(connection: Connection, reply_within_s: float, *, now: str) 
         if row.expects_reply:
             kind = "asks for help" if row.type == p.HELP_REQUEST else f"asks ({row.type})"
             waits = " and waits" if row.get_payload().get("blocking") else ""
-            yield f"{row.sender} {kind}{waits}: {show_mail(row)['gist']}", f"hive mail reply {row.id} '...'"
+            gist = str(show_mail(row)["gist"])
+            said = gist if len(gist) <= _MAX_GIST else f"{gist[: _MAX_GIST - 1]}…"
+            yield f"{row.sender} {kind}{waits}: {said}", f"hive mail reply {row.id} '...'"
     if unread := [row for row in inbox if not row.expects_reply]:
         senders = name_some(list(dict.fromkeys(row.sender for row in unread)))
         yield f"There is mail for you from {senders}.", "hive mail inbox"
