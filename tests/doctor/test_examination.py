@@ -305,7 +305,7 @@ def test_what_a_task_made_without_a_merge_queue_stays_where_it_was_kept(patient:
     patient.sql("UPDATE task SET commit_id = ? WHERE key = 'work/A'", kept)
     assert Check.MIRRORS not in {finding.check for finding in patient.find_wrong()}
     patient.sql("UPDATE task SET commit_id = ? WHERE key = 'work/A'", patient.commit())
-    assert "1 COMPLETE tasks are not on a branch" in _find(patient, Check.MIRRORS).what
+    assert "1 COMPLETE task is not on a branch" in _find(patient, Check.MIRRORS).what
 
 
 def test_a_removed_mirror_is_found(patient: Patient) -> None:
@@ -318,7 +318,7 @@ def test_an_integration_branch_that_was_moved_back_is_found_with_what_it_has_los
     patient.git("update-ref", "refs/heads/main", "refs/heads/main~1")
     said = [finding.what for finding in patient.find_wrong()]
     assert any("refs/heads/main" in sentence and "was moved" in sentence for sentence in said)
-    assert any("1 COMPLETE tasks are not on a branch" in sentence and "work/A" in sentence for sentence in said)
+    assert any("1 COMPLETE task is not on a branch" in sentence and "work/A" in sentence for sentence in said)
 
 
 def test_an_integration_branch_that_is_ahead_of_the_ledger_is_well(patient: Patient) -> None:

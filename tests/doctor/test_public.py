@@ -57,7 +57,7 @@ def test_a_ref_that_has_not_landed_is_found_and_gone_after_what_is_to_be_typed(p
     assert f"{ref} of " in found.what
     assert "every worker can read it" in found.what
     _type(found.advice.removeprefix("Type: ").partition(";")[0])
-    assert "1 commits of " in _only(patient, Level.WARN).what
+    assert "1 commit of " in _only(patient, Level.WARN).what
 
 
 def test_a_ref_to_something_that_is_no_commit_is_found(patient: Patient) -> None:

@@ -61,6 +61,14 @@ def test_what_was_not_pushed_is_told_once_with_where_it_is_and_a_command_that_pu
     assert branches.split() == ["hive/attempts/work/A/1", "hive/attempts/work/B/1"]
 
 
+def test_one_attempt_that_was_not_pushed_is_one(stage: Scene, repository: Repository, tmp_path: Path) -> None:
+    repos = (replace(repository.spec(), backup=str(tmp_path / "backup.git")),)
+    stage.submit(TaskSpec("A", "echo a > a", repo="app"), repos=repos)
+    stage.finish()
+    (need,) = _needs(stage.root, "was not pushed")
+    assert need["what"].startswith("The work of 1 attempt was not pushed to ")
+
+
 def test_what_was_pushed_needs_nobody(stage: Scene, repository: Repository, tmp_path: Path) -> None:
     backup = tmp_path / "backup.git"
     subprocess.run(("git", "init", "--quiet", "--bare", str(backup)), check=True)

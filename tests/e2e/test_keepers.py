@@ -52,6 +52,17 @@ def test_ctrl_c_leaves_the_worker_alone_and_says_how_to_come_back(shell: Shell) 
     assert (shell.root / "marks").read_text() == "x\n"
 
 
+def test_a_keeper_that_is_told_to_go_says_how_much_it_saved(shell: Shell, source: Path) -> None:
+    task = "{id: A, repo: app, command: 'echo a > a; sleep 30'}"
+    shell.start("run", shell.plan(f"convoy: c\nrepos: {{app: {{path: {source}}}}}\ntasks:\n  - {task}\n"))
+    shell.wait((shell.root / ".hive/sandboxes/c/A.1/work/a").exists)
+    shell.wait(lambda: [row["state"] for row in shell.json("worker", "ls")] == ["working"])
+    shell.started[0].terminate()
+    said, _ = shell.started[0].communicate(timeout=30)
+    assert "Stopping; saved the work of 1 of 1 worker.\n" in said
+    shell.hive("down", "--workers")
+
+
 def test_a_frozen_keeper_is_abandoned_killed_and_followed(shell: Shell) -> None:
     shell.set('[keeper]\nheartbeat = "0.5s"\nabandoned_after = "1s"\n')
     pid = begin_slow(shell)

@@ -76,7 +76,7 @@ def test_cancelling_without_a_keeper_says_that_the_agent_goes_on_and_down_worker
     assert "c/A will be cancelled, but its run goes on: the keeper is not running. Type: hive up" in said
     assert "hive down --workers" in said
     os.kill(worker["pid"], 0)
-    assert "Ended 1 worker and saved their work." in shell.hive("down", "--workers")
+    assert "Ended 1 worker and saved its work." in shell.hive("down", "--workers")
     assert shell.json("task", "show", "A")["state"] == "CANCELLED"
     assert (shell.root / ".hive/kept/c/A.1/made").read_text() == "made\n"
 
@@ -304,3 +304,9 @@ def test_what_no_terminal_reads_is_neither_wrapped_nor_cut(at_work: Shell) -> No
         rf"{LONG} +PENDING .* waits for AUTH-140-refresh \(IN_PROGRESS\)\n", at_work.hive("convoy", "show")
     )
     assert len(re.findall(rf"^auth-module/AUTH-14.* {TITLE}$", at_work.hive("task", "ls"), re.MULTILINE)) == 2
+
+
+def test_cancelling_a_convoy_says_how_many_of_its_tasks_are_running(at_work: Shell) -> None:
+    said = at_work.hive("convoy", "cancel", "auth-module").splitlines()
+    assert said[0] == "Cancelled 2 tasks of auth-module."
+    assert said[1:] == ["1 of them is running: its run is stopped first, and its work is saved."]

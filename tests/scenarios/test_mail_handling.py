@@ -215,7 +215,7 @@ def test_an_unanswered_question_is_reported_and_a_type_of_ones_own_is_checked_li
     )
     stage.step_until(lambda: bool(find(stage, state="DELIVERED")) and bool(find(stage, state="QUARANTINED")))
     assert find(stage, state="QUARANTINED")[0].reason == "'severity' in its payload must be integer"
-    assert ("Messages from a could not be read.", "hive mail quarantine ls") in needs(stage)
+    assert ("A message from a could not be read.", "hive mail quarantine ls") in needs(stage)
     assert not any("no reply" in what for what, _ in needs(stage))
     stage.clock.advance(1801)
     assert any(what.startswith("a has had no reply from b since") for what, _ in needs(stage))

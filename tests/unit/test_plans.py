@@ -28,7 +28,7 @@ def problems(directory: Path, text: str | bytes) -> list[str]:
     with pytest.raises(InputError) as caught:
         load(directory, text)
     first, *rest = str(caught.value).split("\n")
-    count = f"{len(rest)} problem{'s' if len(rest) > 1 else ''}"
+    count = f"{len(rest):,} problem{'s' if len(rest) > 1 else ''}"
     assert first == f"{directory / 'plan.yaml'}: {count}, nothing was submitted"
     return [line.removeprefix(f"{directory / 'plan.yaml'}:") for line in rest]
 

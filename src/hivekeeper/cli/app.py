@@ -29,6 +29,7 @@ from hivekeeper.commands import plans
 from hivekeeper.config.template import DEFAULT_TOML
 from hivekeeper.config.values import FILE_NAME
 from hivekeeper.domain.states import ConvoyState
+from hivekeeper.domain.wording import agree, say_count
 from hivekeeper.errors import AnotherKeeperError, InputError, UnavailableError
 from hivekeeper.git.mirror import check_git
 from hivekeeper.hive import Hive, Records, find_keeper_state, find_living_holder, open_hive
@@ -120,7 +121,7 @@ def init(
     text = profile.toml if profile else DEFAULT_TOML
     try:
         if profile and toml.exists() and toml.read_text("utf-8", "replace") != text:
-            advice = f"To get the settings for {agents} agents, move it away and type this again."
+            advice = f"To get the settings of --agents {agents}, move it away and type this again."
             raise InputError(f"{toml.resolve()} exists already and was not changed.", advice=advice)
         hive.mkdir(parents=True, exist_ok=True)
         (hive / ".gitignore").write_text("*\n")
@@ -253,10 +254,10 @@ def _end_workers(hive: Hive) -> None:
         count, left = end_workers(keeper, me(), "hive down --workers")
     finally:
         keeper.close()
-    typer.echo(f"Ended {render.count(count, 'worker')} and saved their work. To continue their tasks: hive up")
+    ended = f"Ended {say_count(count, 'worker')} and saved {agree(count, 'its', 'their')} work."
+    typer.echo(f"{ended} To continue: hive up")
     if left:
-        names = ", ".join(left)
-        raise UnavailableError(f"These runs have not ended yet: {names}.", advice="Type again: hive down --workers")
+        raise UnavailableError(f"Not ended yet: {', '.join(left)}.", advice="Type again: hive down --workers")
 
 
 @app.command(rich_help_panel=WATCH)

@@ -13,6 +13,7 @@ from hivekeeper.commands import convoys as convoy_commands
 from hivekeeper.commands import plans
 from hivekeeper.domain.plan import PlanSpec, TaskSpec, is_url
 from hivekeeper.domain.states import TaskState
+from hivekeeper.domain.wording import agree, say_count
 from hivekeeper.errors import InputError
 from hivekeeper.git.mirror import find_source_problem
 from hivekeeper.git.neighbours import leave_marker, list_neighbours
@@ -71,7 +72,7 @@ def tell_neighbours(hive: Hive, plan: PlanSpec, *, err: bool = False) -> None:
 def print_submitted(submitted: plans.Submitted, advice: str = "") -> None:
     """Print what a submitted plan added."""
     known = f", {submitted.known} known already" if submitted.known else ""
-    added = render.count(submitted.added, "new task")
+    added = say_count(submitted.added, "new task")
     render.print_lines(f"Convoy {submitted.convoy}: {added}{known}.{advice}", *submitted.unchanged_because)
 
 
@@ -133,11 +134,13 @@ def convoy_cancel(convoy: str, reason: Reason = "") -> None:
         count = convoy_commands.cancel_convoy(tx, row, why=reason)
         running = queries.count_tasks_by_state(tx.connection, row.name).get(TaskState.CANCELLING, 0)
         kept = is_kept(tx.connection)
-    typer.echo(f"Cancelled {render.count(count, 'task')} of {convoy}.")
+    typer.echo(f"Cancelled {say_count(count, 'task')} of {convoy}.")
+    are = f"{running} of them {agree(running, 'is', 'are')} running"
     if running and kept:
-        typer.echo(f"{running} of them are running: their runs are stopped first, and their work is saved.")
+        stopped = agree(running, "its run is stopped first, and its", "their runs are stopped first, and their")
+        typer.echo(f"{are}: {stopped} work is saved.")
     elif running:
-        typer.echo(f"{running} of them are running, and their runs go on: {STILL_RUNNING}")
+        typer.echo(f"{are}, and {agree(running, 'its run goes', 'their runs go')} on: {STILL_RUNNING}")
 
 
 @convoy_app.command("archive")

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hivekeeper.cli import render
 from hivekeeper.cli.here import Json, find_here
+from hivekeeper.domain.wording import say_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ def _print(report: "Report") -> None:
         out.print(line, soft_wrap=True)
         if finding.level != "OK":
             render.print_whole(out, f"{_INDENT}→ {render.clean(finding.advice)}")
-    found = f"[bold red]{render.count(len(wrong), 'problem')} found.[/]"
+    found = f"[bold red]{say_count(len(wrong), 'problem')} found.[/]"
     out.print(found if wrong else "[green]Nothing is wrong with this hive.[/]")
 
 

@@ -14,6 +14,7 @@ from hivekeeper.clock import to_local, to_seconds, to_text
 from hivekeeper.commands.history import check_cursor, move_cursor
 from hivekeeper.config.values import read_duration
 from hivekeeper.domain.events import Event
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError
 from hivekeeper.hive import Records
 from hivekeeper.store import queries
@@ -171,7 +172,7 @@ def diff(first: str, second: str, *, json: Json = False) -> None:
         typer.echo(f"Both are {_say_moment(end)}: nothing changed.")
         return
     typer.echo(f"From {_say_moment(begin)}")
-    typer.echo(f"  to {_say_moment(end)}: {render.count(shown['events'], 'event')}")
+    typer.echo(f"  to {_say_moment(end)}: {say_count(shown['events'], 'event')}")
     columns = {"convoy": ("state", "complete", "tasks"), "task": ("state", "attempts", "commit")}
     columns["repo"] = ("state", "integration", "published")
     for noun, names in columns.items():

@@ -11,6 +11,7 @@ import typer
 
 from hivekeeper.cli import render
 from hivekeeper.cli.here import Json
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import UnavailableError
 from hivekeeper.git.mirror import check_git
 
@@ -40,7 +41,7 @@ def demo(
     failed = sum(row["attempts"] - 1 for row in rows)
     killed = "three keepers" if chaos else "one keeper"
     typer.echo(
-        f"{len(rows)} tasks: nothing lost, nothing done twice; {render.count(failed, 'attempt')} failed and {killed}"
+        f"{len(rows)} tasks: nothing lost, nothing done twice; {say_count(failed, 'attempt')} failed and {killed}"
         f" killed ({seconds:.0f} s)."
     )
     if keep is not None:
@@ -89,18 +90,18 @@ def _print(result: "Rehearsal") -> None:
     faults = ", ".join(f"{count} {fault}" for fault, count in result.faults.items()) or "none"
     left = f"processes left: {len(result.processes_left)}, sandboxes left: {len(result.sandboxes_left)}"
     endings = ", ".join(f"{count} by {ending}" for ending, count in result.endings.items()) or "none"
-    tried = f"{render.count(len(result.tasks), 'task')}, {render.count(result.attempts, 'attempt')}"
+    tried = f"{say_count(len(result.tasks), 'task')}, {say_count(result.attempts, 'attempt')}"
     lines = [
         f"{tried}, {result.seconds:.0f} s (--seed {result.seed}).",
         f"Faults: {faults}. Keepers killed: {result.keepers_killed}. Isolation: {result.isolation}.",
         f"Agents ended: {endings}.",
-        f"{render.count(len(result.violations), 'violation')}, {left}.",
+        f"{say_count(len(result.violations), 'violation')}, {left}.",
     ]
     lines += [f"  ✗ {line}" for line in result.violations]
     lines += [f"  ✗ left: {line}" for line in (*result.processes_left, *result.sandboxes_left)]
     if result.is_right and result.unfinished:
         lines.append(
-            f"Not done: {render.count(len(result.unfinished), 'task')}. If a gate rejected them, try: --no-verify"
+            f"Not done: {say_count(len(result.unfinished), 'task')}. If a gate rejected them, try: --no-verify"
         )
     elif result.is_right and result.convoy != "COMPLETE":
         lines.append("All tasks are done, but the plan's acceptance failed. To skip it: --no-verify")

@@ -15,6 +15,7 @@ from hivekeeper.cli import tables
 from hivekeeper.cli.here import find_named
 from hivekeeper.clock import to_local
 from hivekeeper.domain.events import Event
+from hivekeeper.domain.wording import say_count
 from hivekeeper.views.events import say_event
 
 STYLES = {
@@ -195,7 +196,7 @@ def print_convoy(view: Mapping[str, Any]) -> None:
     head = Text(clean(f"{view['convoy']}  "), style="bold").append(view["state"], style=STYLES.get(view["state"], ""))
     out.print(head.append(f"  {view['complete']}/{view['tasks']} complete", style="bold"), soft_wrap=True)
     counts = [f"{number} {state.lower().replace('_', ' ')}" for state, number in view["counts"].items()]
-    failed = f"; {count(view['failed_attempts'], 'attempt')} failed" if view["failed_attempts"] else ""
+    failed = f"; {say_count(view['failed_attempts'], 'attempt')} failed" if view["failed_attempts"] else ""
     print_prose(out, f"  {draw_bar(view)}  {', '.join(counts)}{failed}".rstrip(), indent="  ")
     if any(repo["repo"] for repo in view["repos"]):
         places = (f"{repo['repo'] or 'no repository'} {repo['complete']}/{repo['tasks']}" for repo in view["repos"])
@@ -316,11 +317,6 @@ def say_duration(seconds: float) -> str:
         rest %= size
     first = next((place for place, part in enumerate(parts) if not part.startswith("0 ")), len(parts) - 1)
     return " ".join(part for part in parts[first : first + 2] if not part.startswith("0 ")) or parts[-1]
-
-
-def count(number: int, noun: str) -> str:
-    """Say how many of something there are."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def print_task(view: Mapping[str, Any]) -> None:

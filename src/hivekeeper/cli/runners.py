@@ -18,6 +18,7 @@ from hivekeeper.domain.budget import DAY, MICRO, Cap
 from hivekeeper.domain.report import Report
 from hivekeeper.domain.run import RunSpec
 from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import source_ref
@@ -96,7 +97,7 @@ def runner_test(name: str, *, json: Json = False) -> None:
     if json:
         render.print_json(view)
     else:
-        used = f"{view['tokens_in']:,} tokens in, {view['tokens_out']:,} out, {view['seconds']} s"
+        used = f"{say_count(view['tokens_in'], 'token')} in, {view['tokens_out']:,} out, {view['seconds']} s"
         typer.echo(render.clean(f"{name}: {report.outcome.words}{': ' if report.words else ''}{report.words} ({used})"))
     if report.outcome.value != "done":
         raise typer.Exit(1)
@@ -167,9 +168,9 @@ def costs(
     if not view["sessions"]:
         typer.echo("No agent program has run yet.")
         return
-    used = _format_usage(view)
-    said = f"{used['tokens_in']} tokens in, {used['tokens_out']} out"
-    typer.echo(f"{render.count(view['sessions'], 'session')}: {', '.join(filter(None, (used['money'], said)))}")
+    money = _format_usage(view)["money"]
+    said = f"{say_count(view['tokens_in'], 'token')} in, {view['tokens_out']:,} out"
+    typer.echo(f"{say_count(view['sessions'], 'session')}: {', '.join(filter(None, (money, said)))}")
     if view["unpriced"]:
         names = ", ".join(view["unpriced"])
         render.print_lines(f"Without the cost of {names}: no price is known. Add its model to [prices] in hive.toml.")

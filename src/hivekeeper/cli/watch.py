@@ -16,6 +16,7 @@ from hivekeeper.clock import to_seconds
 from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.rows import ConvoyRow
 from hivekeeper.domain.states import OPEN_TASKS, AttemptState, ConvoyState
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import UnavailableError
 from hivekeeper.hive import Hive, find_keeper_state
 from hivekeeper.runs.local import LocalRuns, Runs
@@ -108,7 +109,7 @@ def keep(keeper: "Keeper", hive: Hive, convoy: str | None) -> int:
                 break
         if signals.preempted.is_set():
             saved, workers = keeper.leave()
-            sys.stdout.write(f"Stopping; saved the work of {saved} of {workers} workers.\n")
+            sys.stdout.write(f"Stopping; saved the work of {saved} of {say_count(workers, 'worker')}.\n")
     finally:
         keeper.close()
     if keeper.fenced is not None:

@@ -18,6 +18,7 @@ from yaml.constructor import SafeConstructor
 from yaml.reader import ReaderError
 
 from hivekeeper.domain.names import MAX_SHOWN, find_nearest, show
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError
 
 Loc = tuple[str | int, ...]
@@ -64,7 +65,7 @@ class Problems:
         """Make the error that has all problems, in the order of the file."""
         found = sorted(dict.fromkeys(self.found), key=lambda problem: problem[:2])
         lines = [":".join([self.file, *(str(at) for at in place if at), f" {text}"]) for *place, text in found]
-        count = f"{len(lines)} problem{'' if len(lines) == 1 else 's'}"
+        count = say_count(len(lines), "problem")
         return InputError("\n".join([f"{self.file}: {count}, {self.consequence}", *lines]))
 
     def stop(self, text: str, line: int = 0, column: int = 0) -> NoReturn:

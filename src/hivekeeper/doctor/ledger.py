@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hivekeeper.doctor.findings import REPAIR, Check, DropCheckpoint, Finding, Level, Say, fail, ok, or_ok, warn
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import HiveError, LedgerRefusedError
 from hivekeeper.store import queries
 from hivekeeper.store.chain import audit_chain
@@ -45,19 +46,19 @@ def check_what_it_is(path: Path) -> Iterator[Finding]:
     with reading_only(path) as connection:
         check_identity(connection, path)
         head, schema = read_head(connection), read_schema(connection)
-    what = f"hive {head.hive}, schema {schema}, {head.seq} events, epoch {head.epoch}"
+    what = f"hive {head.hive}, schema {schema}, {say_count(head.seq, 'event')}, epoch {head.epoch}"
     yield ok(Check.LEDGER, what)
 
 
 def check_log(path: Path, say: Say) -> Iterator[Finding]:
     """Follow the hash chain from the first event to the head."""
     with reading_only(path) as connection:
-        audit = audit_chain(connection, lambda seq, last: say(f"the log: {seq} of {last} events"))
+        audit = audit_chain(connection, lambda seq, last: say(f"the log: {seq:,} of {say_count(last, 'event')}"))
     found = [fail(Check.LOG, f"The chain is broken: {sentence}.", RESTORE) for sentence in audit.breaks]
     for kind, count in audit.unknown.items():
-        what = f"{count} events are of the kind {kind!r}, which this Hivekeeper does not know."
-        found.append(fail(Check.LOG, what, "If a newer Hivekeeper wrote them, update. Otherwise: " + RESTORE))
-    return or_ok(found, Check.LOG, f"{audit.events} events, an unbroken chain")
+        what = f"Of the kind {kind!r}, which this Hivekeeper does not know: {say_count(count, 'event')}."
+        found.append(fail(Check.LOG, what, "If written by a newer Hivekeeper, update. Otherwise: " + RESTORE))
+    return or_ok(found, Check.LOG, f"{say_count(audit.events, 'event')}, an unbroken chain")
 
 
 def check_tables(path: Path, say: Say) -> Iterator[Finding]:
@@ -67,7 +68,7 @@ def check_tables(path: Path, say: Say) -> Iterator[Finding]:
         last = read_head(connection).seq
 
         def tell(seq: int) -> None:
-            say(f"the tables: {seq} of {last} events replayed")
+            say(f"the tables: {seq:,} of {say_count(last, 'event')} replayed")
 
         for checkpoint in queries.list_checkpoints(connection):
             replay_on(connection, again, min(checkpoint, last), say=tell)

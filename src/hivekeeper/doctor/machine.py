@@ -7,6 +7,7 @@ from pathlib import Path
 from hivekeeper.config.settings import load_settings
 from hivekeeper.config.values import FILE_NAME
 from hivekeeper.doctor.findings import Check, Finding, Level, fail, ok
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import HiveError
 from hivekeeper.git.mirror import check_git
 from hivekeeper.places import Places
@@ -46,7 +47,7 @@ def check_disk(hive: Path) -> Iterator[Finding]:
     yield Finding(Check.DISK, decide_space(free, total, LEAST_FREE_BYTES), f"{free >> 20} MiB are free", advice)
     if disk.f_files:  # some file systems do not count them
         level = decide_space(disk.f_favail, disk.f_files, 0)
-        yield Finding(Check.DISK, level, f"{disk.f_favail} more files can be made", advice)
+        yield Finding(Check.DISK, level, f"{say_count(disk.f_favail, 'more file')} can be made", advice)
 
 
 def decide_space(free: int, total: int, least: int) -> Level:
@@ -80,4 +81,4 @@ def check_settings(root: Path) -> tuple[Settings, Finding]:
         settings = load_settings(root)
     except HiveError as error:
         return Settings(), fail(Check.SETTINGS, error.what, error.advice or f"Correct {FILE_NAME}.")
-    return settings, ok(Check.SETTINGS, f"{FILE_NAME} can be read: {settings.workers} workers")
+    return settings, ok(Check.SETTINGS, f"{FILE_NAME} can be read: {say_count(settings.workers, 'worker')}")

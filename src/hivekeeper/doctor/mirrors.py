@@ -13,6 +13,7 @@ from hivekeeper.doctor.locks import draft_of
 from hivekeeper.domain.names import name_some
 from hivekeeper.domain.rows import RepoRow
 from hivekeeper.domain.states import OPEN_ATTEMPTS, RepoState
+from hivekeeper.domain.wording import agree, say_count
 from hivekeeper.errors import HiveError
 from hivekeeper.git.mirror import Mirror, find_damage, list_refs, list_unreachable
 from hivekeeper.git.orders import attempt_ref, integration_ref
@@ -65,7 +66,8 @@ def _check_mirror(facts: Facts, repo: RepoRow) -> Iterator[Finding]:
     # Without a merge queue, what a task made stays where it was saved.
     if lost := [commit for commit in list_unreachable(path, tuple(tasks)) if commit not in refs.values()]:
         names = name_some([tasks[commit] for commit in lost])
-        what = f"{len(lost)} COMPLETE tasks are not on a branch of {path}: {names}."
+        tasks_are = say_count(len(lost), "COMPLETE task is", "COMPLETE tasks are")
+        what = f"{tasks_are} not on a branch of {path}: {names}."
         yield fail(Check.MIRRORS, what, advice)
     yield from _check_unknown(facts, path, refs)
     yield from _check_attempts(facts, repo, path, refs)
@@ -97,7 +99,8 @@ def _check_unknown(facts: Facts, path: Path, refs: Iterable[str]) -> Iterator[Fi
     tasks = {owner.rpartition("/")[0] for owner in owners.values()}
     known = {f"{attempt.task}/{attempt.number}" for attempt in list_attempts(facts.places, tasks)}
     if unknown := sorted(ref for ref, owner in owners.items() if owner not in known):
-        what = f"{len(unknown)} refs of {path} belong to attempts that are not in the ledger: {name_some(unknown)}."
+        whose = agree(len(unknown), "belongs to an attempt that is", "belong to attempts that are")
+        what = f"{say_count(len(unknown), 'ref')} of {path} {whose} not in the ledger: {name_some(unknown)}."
         yield warn(Check.MIRRORS, what, _advise_leaving(path, unknown[0]))
 
 

@@ -10,6 +10,7 @@ from hivekeeper.doctor.facts import Facts, is_moving
 from hivekeeper.doctor.findings import Check, Finding, Say, fail, or_ok, warn
 from hivekeeper.domain.names import name_some
 from hivekeeper.domain.rows import RepoRow
+from hivekeeper.domain.wording import agree, say_count
 from hivekeeper.errors import HiveError, UnavailableError
 from hivekeeper.git.mirror import Mirror, find_damage, list_refs
 from hivekeeper.git.orders import integration_ref, source_ref
@@ -86,9 +87,11 @@ def _check_unlanded(facts: Facts, repo: RepoRow, mirror: Repository) -> Iterator
         yield warn(Check.PUBLIC, what, f"Type: {git} update-ref -d {quote(ref)}; hive doctor")
     if (stray := [commit for commit in loose if commit in outside]) and not may_be_new:
         names = name_some([commit[:12] for commit in stray])
-        what = f"{len(stray)} commits of {public.path} have not landed, and every worker can read them: {names}."
+        have, them = agree(len(stray), "has", "have"), agree(len(stray), "it", "them")
+        commits = say_count(len(stray), "commit")
+        what = f"{commits} of {public.path} {have} not landed, and every worker can read {them}: {names}."
         keep = f"git --git-dir={quote(str(mirror.path))} repack -adq"  # it may borrow them
-        advice = f"They are harmless if {repo.branch} was force-pushed. To remove them, while no keeper runs"
+        advice = f"Harmless if {repo.branch} was force-pushed. To remove {them}, while no keeper runs"
         yield warn(Check.PUBLIC, what, f"{advice}: {keep} && {git} prune --expire=now")
 
 

@@ -8,6 +8,7 @@ from hivekeeper.doctor.facts import Facts
 from hivekeeper.doctor.findings import Check, Finding, fail, or_ok, warn
 from hivekeeper.domain.plan import is_url
 from hivekeeper.domain.waits import MAX_FETCH_WAIT_S, MAX_HOLD_S, MAX_PUBLISH_WAIT_S, SLACK_S
+from hivekeeper.domain.wording import say_count
 from hivekeeper.git.mirror import find_source_problem
 
 
@@ -45,4 +46,4 @@ def check_waits(facts: Facts) -> Iterator[Finding]:
 
 def _describe_excess(left_s: float, longest_s: float) -> str:
     rule = f"It may wait {longest_s / 3600:.1f} hours at most: this machine's clock was wrong, or is."
-    return f"{left_s / 3600:,.0f} hours from now. {rule}"
+    return f"{say_count(round(left_s / 3600), 'hour')} from now. {rule}"

@@ -10,6 +10,7 @@ from hivekeeper.doctor.findings import REPAIR, Check, Finding, KillProcesses, Re
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import Gone, Unclaimed
 from hivekeeper.domain.states import RunState
+from hivekeeper.domain.wording import say_count
 from hivekeeper.runs.wrapper import read_start_ticks
 
 _DRAFT = re.compile(r"claim\.(?P<pid>\d+)|exit\.(?P<writer>\d+)\.\d+", re.ASCII)
@@ -20,8 +21,9 @@ _ADOPTED = "the keeper adopts what is there when it comes to this run. If none i
 def check_runs(facts: Facts) -> Iterator[Finding]:
     """Compare open runs with their wrappers, and directories with rows."""
     found = (*_check_dead(facts), *_check_directories(facts), *_check_drafts(facts))
-    what = f"{len(facts.records.open_runs)} open runs, {len(facts.run_directories)} directories, all of known runs"
-    return or_ok(found, Check.RUNS, what)
+    open_runs = say_count(len(facts.records.open_runs), "open run")
+    directories = say_count(len(facts.run_directories), "directory", "directories")
+    return or_ok(found, Check.RUNS, f"{open_runs}, {directories}, all of known runs")
 
 
 def _check_dead(facts: Facts) -> Iterator[Finding]:
@@ -69,7 +71,8 @@ def _check_drafts(facts: Facts) -> Iterator[Finding]:
 def check_processes(facts: Facts) -> Iterator[Finding]:
     """Find processes that outlive their run."""
     found = (finding for run, pids in facts.processes.items() for finding in _judge_processes(facts, run, pids))
-    return or_ok(found, Check.PROCESSES, f"{len(facts.processes)} runs have living processes, all of them open")
+    what = f"living processes of {say_count(len(facts.processes), 'run')}, each of them open"
+    return or_ok(found, Check.PROCESSES, what)
 
 
 def _judge_processes(facts: Facts, run: str, pids: tuple[int, ...]) -> Iterator[Finding]:

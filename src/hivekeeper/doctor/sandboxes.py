@@ -15,6 +15,7 @@ from hivekeeper.doctor.facts import Facts, Known
 from hivekeeper.doctor.findings import REPAIR, Check, Finding, RemoveTree, fail, or_ok, warn
 from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.states import is_terminal
+from hivekeeper.domain.wording import say_count
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import attempt_ref
 
@@ -32,7 +33,7 @@ _SETTLE_FIRST = (
 
 def check_sandboxes(facts: Facts) -> Iterator[Finding]:
     """Compare the sandboxes and gates on disk with the attempts they are for."""
-    what = f"{len(facts.laid_out)} sandboxes and gates, each of an attempt that needs it"
+    what = f"{say_count(len(facts.laid_out), 'directory', 'directories')}, each of an attempt that needs it"
     return or_ok((*_check_orphans(facts), *_check_missing(facts)), Check.SANDBOXES, what)
 
 

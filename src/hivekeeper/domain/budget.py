@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hivekeeper.domain.hive_rows import BudgetRow
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import ConvoyRow, TaskRow
+from hivekeeper.domain.wording import say_count
 
 MICRO = 1_000_000
 CAUSE = "budget"  # the cause of a hold on something that is over budget
@@ -28,7 +29,7 @@ class Cap:
     def describe(self) -> str:
         """Format it for a sentence."""
         said = [] if self.microusd is None else [f"${self.microusd / MICRO:g}"]
-        return " and ".join([*said, *([] if self.tokens is None else [f"{self.tokens:,} tokens"])])
+        return " and ".join([*said, *([] if self.tokens is None else [say_count(self.tokens, "token")])])
 
 
 NO_CAP = Cap()

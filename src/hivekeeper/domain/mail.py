@@ -12,6 +12,7 @@ from typing import Any
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.protocol import PRIORITY_MERGE, MessageType, Role
 from hivekeeper.domain.states import MailState
+from hivekeeper.domain.wording import say_count
 
 MAX_QUOTED = 16 << 10  # characters of a message in a prompt
 MAX_NAME = 200
@@ -91,7 +92,7 @@ def find_refusal(facts: Facts, limits: Limits) -> Refusal | None:
     if (Role.WORKER, receiver.role) not in type_.routes:
         return Refusal(MailState.RETURNED, f"a worker sends no {type_.name} to {receiver.role}")
     if parent is not None and parent.hops + 1 > limits.max_hops:
-        return Refusal(MailState.DROPPED, f"hop-cap: the conversation has passed {limits.max_hops} hops")
+        return Refusal(MailState.DROPPED, f"hop-cap: the conversation has passed {say_count(limits.max_hops, 'hop')}")
     if facts.replies >= limits.max_replies:
         return Refusal(MailState.DROPPED, f"replies: {facts.sender} has replied {facts.replies} times to that message")
     if parent is None and facts.recent >= limits.hourly:

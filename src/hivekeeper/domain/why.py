@@ -8,6 +8,7 @@ from hivekeeper.domain.hive_rows import HoldRow
 from hivekeeper.domain.holds import describe_hold, find_command
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState, TaskState
+from hivekeeper.domain.wording import say_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def explain(facts: Facts) -> str:
         case TaskState.CANCELLING:
             return f"{task.id} is being cancelled: its run is stopped first."
         case TaskState.FAILED:
-            times = f"{task.attempts} of {task.attempts_allowed} attempts"
+            times = f"{task.attempts} of {say_count(task.attempts_allowed, 'attempt')}"
             return f"{task.id} failed in {times}; the last time {task.reason}. To retry: hive task retry {task.key}"
         case TaskState.UNKNOWN:
             twice = "and running it twice could do harm. If it may run again"
@@ -103,7 +104,7 @@ def _explain_in_progress(facts: Facts) -> str:
             case MergeState.QUEUED if facts.merge.failures:
                 return f"{task.id} failed its gate once ({facts.merge.reason}) and is verified alone once more.{nobody}"
             case MergeState.QUEUED:
-                behind = f" behind {facts.ahead_in_queue} other(s)" if facts.ahead_in_queue else ""
+                behind = f" behind {say_count(facts.ahead_in_queue, 'other')}" if facts.ahead_in_queue else ""
                 return f"{task.id} is finished by its worker and waits in the merge queue{behind}.{nobody}"
             case MergeState.VERIFYING:
                 return f"{task.id} is being verified on top of what landed before it.{nobody}"

@@ -27,6 +27,7 @@ from hivekeeper.domain.runner import Reach, Runner
 from hivekeeper.domain.session import Hold, decide_hold
 from hivekeeper.domain.states import RunState
 from hivekeeper.domain.waits import has_passed
+from hivekeeper.domain.wording import say_count
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.mailbox.boxes import was_read
 from hivekeeper.runners import make_reader
@@ -184,7 +185,7 @@ class Meter(Loop):
         silent_s = self._clock.monotonic() - track.said_at if track.said_at is not None else 0.0
         waits = track.reader.awaits_model and silent_s > SHOW_WAIT_AFTER_S
         if waits and self._settings.no_answer_s is not None and silent_s > self._settings.no_answer_s:
-            why = f"the model has not answered for {silent_s / 60:.0f} minutes, which may be a limit"
+            why = f"the model has not answered for {say_count(round(silent_s / 60), 'minute')}, which may be a limit"
             return (lambda tx: commands.request_kill(tx, row, why, LIMIT),)
         if waits == (row.waiting_since is not None):
             return ()

@@ -15,6 +15,7 @@ from hivekeeper.domain.gate import Gate, could_not_run
 from hivekeeper.domain.protocol import PRIORITY_MERGE, REWORK_REQUEST, Role
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState
+from hivekeeper.domain.wording import say_count
 from hivekeeper.git.candidate import MAX_TEXT, Change, Empty, Strays, Unresolved, Unsound
 from hivekeeper.git.clone import hash_file
 from hivekeeper.git.mirror import Mirror
@@ -142,7 +143,7 @@ def reject_unmergeable(tx: Transaction, entry: Entry, made: Empty | Strays | Uns
 
 def reject_after_max_rounds(tx: Transaction, entry: Entry) -> None:
     """Reject a change that did not land in too many rounds."""
-    why = f"it has not landed in {entry.row.round} tries: {entry.row.reason}"
+    why = f"it has not landed in {say_count(entry.row.round, 'try', 'tries')}: {entry.row.reason}"
     _reject(tx, entry, why, {}, is_conflict=False)
 
 

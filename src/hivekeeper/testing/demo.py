@@ -96,7 +96,11 @@ def _keep_and_kill(hive: Path, repository: Path, workers: int, *, until: int) ->
     _wait_until(keeper, lambda: _count_landed(repository) >= until)
     keeper.send_signal(signal.SIGKILL)
     keeper.wait()
-    _say(f"\n*** kill -9 {keeper.pid}: the keeper is dead, {_count_landed(repository)} tasks have landed ***")
+    landed = _count_landed(repository)
+    if landed == 1:
+        _say(f"\n*** kill -9 {keeper.pid}: the keeper is dead, 1 task has landed ***")
+    else:
+        _say(f"\n*** kill -9 {keeper.pid}: the keeper is dead, {landed} tasks have landed ***")
     _say("$ hive run plan.yaml")
 
 

@@ -12,6 +12,7 @@ from hivekeeper.domain.names import name_some
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.runner import Reach, Runner
 from hivekeeper.domain.states import MailState, RunState
+from hivekeeper.domain.wording import agree
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -119,7 +120,8 @@ def list_mail_needs(connection: Connection, reply_within_s: float, *, now: str) 
     quarantined = queries.list_set_aside_mail(connection, MailState.QUARANTINED, _MAX_SHOWN)
     if quarantined:
         senders = name_some(list(dict.fromkeys(row.sender for row in quarantined)))
-        yield f"Messages from {senders} could not be read.", "hive mail quarantine ls"
+        messages = agree(len(quarantined), "A message", "Messages")
+        yield f"{messages} from {senders} could not be read.", "hive mail quarantine ls"
     before = to_text(to_seconds(now) - reply_within_s)
     for row in queries.list_unanswered(connection, before)[:_MAX_SHOWN]:
         if row.receiver not in p.ADDRESSES and row.type != p.PRIORITY_MERGE:

@@ -16,6 +16,7 @@ from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow
 from hivekeeper.domain.sequences import OUTPUTS_MISSING
 from hivekeeper.domain.states import AttemptState, RepoState, RunState, TaskState
 from hivekeeper.domain.steps import Retry
+from hivekeeper.domain.wording import say_count
 from hivekeeper.places import Places
 from hivekeeper.runs.local import LocalOutputs
 from hivekeeper.sandbox.isolation import Level
@@ -218,6 +219,7 @@ def _need_backups(runs: Iterable[RunRow], places: Places | None) -> Iterator[Nee
         by_target.setdefault((mirror, target), []).append(run)
     for (mirror, target), failed in by_target.items():
         names = name_some([f"{run.task} (attempt {run.attempt})" for run in failed])
-        what = f"The work of {len(failed)} attempts was not pushed to {target}: {describe_ending(failed[-1])}."
+        attempts, why = say_count(len(failed), "attempt"), describe_ending(failed[-1])
+        what = f"The work of {attempts} was not pushed to {target}: {why}."
         push = join(("git", f"--git-dir={mirror}", "push", "--force", target, _SAVED_REFS))
         yield f"{what} It is saved in {mirror}: {names}.", push

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from hivekeeper.domain.protocol import ACK, ADDRESSES, HELP_REQUEST, INFORM, STATUS_UPDATE, TASK_COMPLETE, Role
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError
 from hivekeeper.git.own_clone import has_changes
 from hivekeeper.mailbox.worker import Message, Posted, Refused, Sent, Waiting, WorkerMailbox, find_mailbox
@@ -99,7 +100,7 @@ class Reporter:
     def describe_new(self) -> str:
         """Say how many messages are new; "" if none."""
         count = self.box.count_new()
-        return f"You have {count} new message{'s' if count > 1 else ''}." if count else ""
+        return f"You have {say_count(count, 'new message')}." if count else ""
 
     def _has_changed(self) -> bool | None:
         clone = Path(self._environment["HIVE_MAILBOX"]).parent / "work"
