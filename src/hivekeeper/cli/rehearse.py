@@ -46,7 +46,7 @@ def demo(
     )
     if keep is not None:
         hive, repository = quote(str(keep.resolve() / "hive")), quote(str(keep.resolve() / "shop"))
-        look = f"hive -C {hive} status;  hive -C {hive} convoy show;  git -C {repository} log hive/main"
+        look = f"hive -C {hive} status;  hive -C {hive} convoy show shop;  git -C {repository} log hive/main"
         render.print_lines(f"Everything is kept in {keep.resolve()}. Look around:  {look}")
 
 
