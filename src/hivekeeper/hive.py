@@ -11,6 +11,7 @@ from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.domain.hive_rows import LeaseRow
 from hivekeeper.domain.lease import KeeperState, decide_keeper
 from hivekeeper.errors import HiveError, InputError
+from hivekeeper.git.neighbours import is_same
 from hivekeeper.nudges import nudge
 from hivekeeper.places import Places
 from hivekeeper.runs.wrapper import read_boot_id, read_start_ticks
@@ -76,8 +77,8 @@ def works_on(root: Path, name: str, path: str, branch: str) -> bool:
     except HiveError:  # another user's, or newer: it is there, and more cannot be told
         return True
     with closing(ledger), ledger.read() as connection:
-        known = [(repo.path, repo.branch) for repo in queries.list_repos(connection)]
-        return read_head(connection).hive == name and (path, branch) in known
+        known = [repo.path for repo in queries.list_repos(connection) if repo.branch == branch]
+        return read_head(connection).hive == name and any(is_same(path, other) for other in known)
 
 
 def find_living_holder(connection: Connection) -> LeaseRow | None:

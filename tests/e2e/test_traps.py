@@ -14,6 +14,7 @@ from hivekeeper.store import queries
 from hivekeeper.store.ledger import create_ledger
 from tests.e2e.conftest import Shell
 from tests.e2e.test_terminal import _run_on_a_terminal
+from tests.git import git
 
 WAIT = 'while ! test -f "$HIVE_ROOT/go"; do sleep 0.02; done'
 ONE = "convoy: c\ntasks:\n  - {id: A, command: 'true'}\n"
@@ -156,15 +157,52 @@ def test_a_second_hive_on_one_repository_says_so_and_a_gone_one_is_no_matter(
     shell: Shell, source: Path, tmp_path: Path
 ) -> None:
     plan = f"convoy: c\nrepos: {{app: {{path: {source}}}}}\ntasks:\n  - {{id: A, repo: app, command: 'true'}}\n"
-    assert "too:" not in shell.hive("convoy", "submit", shell.plan(plan))
-    assert "too:" not in shell.hive("convoy", "submit", "plan.yaml")
-    other = Shell(tmp_path / "other")
-    (other.root / ".hive").mkdir(parents=True)
-    create_ledger(other.root / ".hive" / "ledger.db")
+    assert "also works on" not in shell.hive("convoy", "submit", shell.plan(plan))
+    assert "also works on" not in shell.hive("convoy", "submit", "plan.yaml")
+    other = _make_another(shell, tmp_path / "other")
     said = other.hive("convoy", "submit", other.plan(plan))
     assert f"The hive in {shell.root} also works on app ({source}, main): both publish to hive/main" in said
     (shell.root / ".hive").rename(tmp_path / "gone")
-    assert "too:" not in other.hive("convoy", "submit", "plan.yaml")
+    assert "also works on" not in other.hive("convoy", "submit", "plan.yaml")
+
+
+def _make_another(shell: Shell, root: Path) -> Shell:
+    (root / ".hive").mkdir(parents=True)
+    create_ledger(root / ".hive" / "ledger.db")
+    other = Shell(root)
+    other.started = shell.started
+    return other
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("{path}", "file://{url}"), ("file://{url}", "{path}"), ("file://{url}", "file://{url}"), ("{path}", "{tree}")],
+)
+def test_a_second_hive_is_told_however_each_names_the_repository(
+    shell: Shell, source: Path, tmp_path: Path, ours: str, theirs: str
+) -> None:
+    source = source.rename(tmp_path / "my app")
+    git(source, "worktree", "add", "-q", "--detach", "../tree")
+    places = {"path": source, "url": f"{tmp_path}/my%20app", "tree": tmp_path / "tree"}
+    text = "convoy: c\nrepos: {{app: {{{} '{}'}}}}\ntasks:\n  - {{id: A, repo: app, command: 'true'}}\n"
+
+    def plan(place: str) -> str:
+        return text.format("url:" if "://" in place else "path:", place.format(**places))
+
+    assert "also works on" not in shell.hive("convoy", "submit", shell.plan(plan(ours)))
+    other = _make_another(shell, tmp_path / "other")
+    said = other.hive("convoy", "submit", other.plan(plan(theirs)))
+    assert f"The hive in {shell.root} also works on app ({theirs.format(**places)}, main): both publish to" in said
+    assert f"The hive in {other.root} also works on app" in shell.hive("convoy", "submit", "plan.yaml")
+
+
+@pytest.mark.parametrize(
+    "url", ["ssh://nowhere.invalid/app", "nowhere.invalid:app", "file://nowhere/app", "file:///no%00where"]
+)
+def test_of_a_repository_elsewhere_nothing_is_said(shell: Shell, tmp_path: Path, url: str) -> None:
+    text = f"convoy: c\nrepos: {{app: {{url: '{url}'}}}}\ntasks:\n  - {{id: A, repo: app, command: 'true'}}\n"
+    for hive in (shell, _make_another(shell, tmp_path / "other")):
+        assert "also works on" not in hive.hive("convoy", "submit", hive.plan(text))
 
 
 def test_a_failure_shows_its_last_lines_and_where_all_of_them_are(shell: Shell) -> None:

@@ -58,7 +58,7 @@ def tell_neighbours(hive: Hive, plan: PlanSpec, *, err: bool = False) -> None:
     """Warn of other hives that work on a plan's repositories, and leave a marker of this one there."""
     with hive.ledger.read() as connection:
         name = read_head(connection).hive
-    for repo in (repo for repo in plan.repos if not is_url(repo.path)):
+    for repo in plan.repos:
         for other, root in list_neighbours(repo.path, name).items():
             if works_on(root, other, repo.path, repo.branch):
                 where = f"hive/{repo.branch}" if repo.publish == "branch" else repo.branch

@@ -6,10 +6,12 @@ A marker is only a hint. It is written when a plan is submitted, is never needed
 import os
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 from hivekeeper.git.remote import look
 
 _MOST_READ = 4096
+_LOCAL = "file://"
 
 
 def leave_marker(source: str, hive: str, root: Path) -> None:
@@ -36,8 +38,15 @@ def list_neighbours(source: str, hive: str) -> dict[str, Path]:
     return found
 
 
+def is_same(source: str, other: str) -> bool:
+    """Tell whether two paths or URLs name one repository of this machine."""
+    return source == other or _find_directory(source) == _find_directory(other) is not None
+
+
 def _find_directory(source: str) -> Path | None:
-    if not os.path.isdir(source):  # noqa: PTH112 - a URL is no path
+    """Find the directory for markers in a repository of this machine; None if it is elsewhere, or none is there."""
+    path = os.fsdecode(unquote_to_bytes(source.removeprefix(_LOCAL))) if source.startswith(_LOCAL) else source
+    if not Path(path).is_absolute() or not Path(path).is_dir():
         return None
-    found = look(source, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    found = look(path, "rev-parse", "--path-format=absolute", "--git-common-dir")
     return Path(found) / "hivekeeper" if found else None
