@@ -95,3 +95,9 @@ def test_a_command_to_type_is_not_broken_by_the_width(shell: Shell, world: World
     assert "  There is mail for you from auth-module.worker-1," in " ".join(lines)
     assert "    → hive mail inbox" in lines
     assert any(len(line) <= columns and line.endswith("keeper is not running.") for line in lines)
+
+
+def test_what_the_doctor_finds_is_broken_between_words_only(shell: Shell, columns: int) -> None:
+    whole = [line for line in shell.hive("doctor").splitlines() if len(line) > columns]
+    assert all(len(max(line.split(), key=len)) > columns - 2 * 20 for line in whole), whole
+    assert re.search(r"^OK    repositories  0 on this machine", shell.hive("doctor"), re.MULTILINE)
