@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hivekeeper.domain.agent_rows import AgentRow
+from hivekeeper.domain.wording import say_count
 
 MIN_TASKS = 5
 FAILURES_BEFORE_SENIOR = 3
@@ -168,7 +169,7 @@ def _explain(wanted: Wanted, best: Candidate) -> str:
     if matched := [name for name in wanted.strengths if name in best.row.list_strengths()]:
         reasons.append(f"it has the strength{'s' if matched[1:] else ''} {', '.join(matched)}")
     if wanted.repo and (landed := best.record.repos.get(wanted.repo)):
-        reasons.append(f"it has landed {landed} {'changes' if landed > 1 else 'change'} in {wanted.repo}")
+        reasons.append(f"it has landed {say_count(landed, 'change')} in {wanted.repo}")
     if best.record.counts:
-        reasons.append(f"{best.record.landed} of its {best.record.tasks} attempts landed")
+        reasons.append(f"{best.record.landed} of its {say_count(best.record.tasks, 'attempt')} landed")
     return " and ".join(reasons) or "it was free"
