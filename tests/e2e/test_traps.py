@@ -60,6 +60,22 @@ def test_a_runner_that_is_not_installed_is_refused_at_submission_with_what_to_wr
     assert shell.json("convoy", "ls") == []
 
 
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('command = "FOO=1 timeout 60 no-such-agent"', "'no-such-agent' of runner 'mine' is not installed"),
+        ('command = "python3 /nowhere/agent.py"', "'/nowhere/agent.py' of runner 'mine' is not there; create it"),
+        ('command = "cat"\nmcp = {a = ["no-such-server"]}', "write its full path as `mcp.a` in [runners.mine]"),
+        ('command = "cat"\nmcp = {a = ["python3", "--root=/nowhere/x"]}', "'/nowhere/x' of MCP server 'a' of runner"),
+    ],
+)
+def test_a_runner_is_refused_for_all_that_it_starts_with(shell: Shell, table: str, told: str) -> None:
+    shell.set(f"[runners.mine]\n{table}\n")
+    plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: hello, runner: mine}\n")
+    assert told in shell.hive("convoy", "submit", plan, code=2)
+    assert shell.json("convoy", "ls") == []
+
+
 def test_one_runner_of_several_that_is_here_is_enough(shell: Shell) -> None:
     _add_runner(shell, "no-such-agent")
     plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: hello, runner: [mine, scripted]}\n")

@@ -351,6 +351,9 @@ NO_REPO = RepoRow("app", "/app", "main", None, RepoState.READY, 1)
         "timeout 60 sh check.sh",
         "env A=1 ./check.sh",
         "exec ./check.sh",
+        "timeout -s KILL 60 nice -n 5 sh check.sh",
+        "env -u HOME ./check.sh",
+        "/usr/bin/env ./check.sh",
         "if ! ./check.sh; then exit 1; fi",
         ". ./check.sh",
         "! ./check.sh",
@@ -361,6 +364,11 @@ NO_REPO = RepoRow("app", "/app", "main", None, RepoState.READY, 1)
 def test_the_file_that_a_gate_runs_is_found_however_it_is_said(verify: str) -> None:
     repo = replace(NO_REPO, verify=verify)
     assert list_gate_files(repo, ["check.sh", "README"], lambda _path: "") == ["check.sh"]
+
+
+def test_a_file_named_like_a_wrapper_is_itself_what_a_gate_runs() -> None:
+    repo = replace(NO_REPO, verify="ci/time 5 make")
+    assert list_gate_files(repo, ["ci/time", "Makefile"], lambda _path: "") == ["ci/time"]
 
 
 def test_a_lock_file_that_is_a_link_is_not_followed_outside_of_the_sandbox(line: Line) -> None:

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from hivekeeper.domain.rows import RepoRow, TaskRow
+from hivekeeper.domain.shell import find_script, get_name, skip_prefixes
 
 MAX_ROUNDS = 200
 HOTFIX_PRIORITY = 10_000
@@ -53,9 +54,6 @@ def describe_rework(body: dict[str, Any]) -> str:
 
 
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")  # in the order that make tries them
-_INTERPRETER = re.compile(r"(ba|da|z)?sh|python[\d.]*|node|perl|ruby|\.|source")
-# Words before the command itself.
-_BEFORE = re.compile(r"env|exec|command|time|nice|timeout|if|then|else|while|do|!|\{|-.*|[\d.]+[smhd]?|\w+=.*")
 
 
 def list_gate_files(repo: RepoRow, changed: Sequence[str], linked: Callable[[str], str | None]) -> list[str]:
@@ -73,15 +71,11 @@ def _list_run_files(commands: str) -> set[str]:
     """List the files that shell commands run: the first word of each, or an interpreter's script."""
     run: set[str] = set()
     for command in re.split(r"[;&|()\n]+", commands):
-        words = [word.strip("'\"") for word in command.split()]
-        while words and _BEFORE.fullmatch(words[0]):
-            words = words[1:]
-        if words and words[0].rpartition("/")[2] == "make":
+        words = skip_prefixes([word.strip("'\"") for word in command.split()])
+        if words and get_name(words[0]) == "make":
             run.update(_MAKEFILES)
         elif words:
-            given = [word for word in words[1:] if not word.startswith("-")]
-            is_interpreter = _INTERPRETER.fullmatch(words[0].rpartition("/")[2]) and given
-            parts = (given[0] if is_interpreter else words[0]).split("/")
+            parts = (find_script(words) or words[0]).split("/")
             run.add("/".join(part for part in parts if part not in ("", ".", "$PWD", "${PWD}")))
     return run
 

@@ -5,11 +5,12 @@ A runner is data. Built-in runners (`hivekeeper.runners`) and those of a user's 
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hivekeeper.domain.price import Price
+from hivekeeper.domain.shell import skip_prefixes, split
 
 # By these a worker's `hive` finds its mailbox, also where a program gives its MCP servers a clean environment.
 WORKER_VARIABLES = ("HIVE_MAILBOX", "HIVE_PYTHON", "HIVE_TASK", "HIVE_START")
@@ -112,12 +113,11 @@ class Runner:
     @property
     def program(self) -> str:
         """The name of the program on the PATH."""
-        words = (self.acp or self.command).split()
-        return next((word for word in words if "=" not in word and word not in ("env", "exec")), "")
+        return next(iter(skip_prefixes(split(self.acp or self.command))), "")
 
     def find_model(self, environment: Mapping[str, str]) -> str:
         """Find its model, if its command line or environment names one."""
-        words = _split(f"{self.args} {self.acp or self.command}")
+        words = split(f"{self.args} {self.acp or self.command}")
         for word, following in zip(words, [*words[1:], ""], strict=False):  # a removed runner has no words
             if word in ("--model", "-m"):
                 return following
@@ -131,11 +131,15 @@ class Runner:
         return self.log.replace("{session}", session or "*")
 
     def list_paths(self) -> Iterator[tuple[str, str]]:
-        """List the absolute paths in its command and MCP servers, each with its key."""
-        for key, command in (("command", self.command), ("args", self.args)):
-            yield from ((key, word) for word in _split(command) if word.startswith("/"))
-        for name, argv in self.servers.items():
-            yield from ((f"mcp.{name}", word) for word in argv if word.startswith("/"))
+        """List the absolute paths in its commands, also those of options (`--root=/path`), each with its key."""
+        for key, words in (*self.list_commands(), ("args", split(self.args))):
+            found = (word.partition("=")[2] if word.startswith("-") else word for word in words)
+            yield from ((key, word) for word in found if word.startswith("/"))
+
+    def list_commands(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """List the words of what it starts, each command with its key: its program, and its MCP servers."""
+        yield ("acp", split(self.acp)) if self.acp else ("command", split(self.command))
+        yield from ((f"mcp.{name}", argv) for name, argv in self.servers.items())
 
     def with_server(self, name: str, argv: tuple[str, ...]) -> "Runner":
         """Add an MCP server, unless the program takes none or one of this name is configured."""
@@ -192,13 +196,6 @@ _REFUSE_LONG = """[ "$(wc -c < "$HIVE_PROMPT")" -lt 131072 ] || {{
 _READ_PROMPT = f"""prompt=$(cat -- "$HIVE_PROMPT")
 [ "$(wc -c < "$HIVE_PROMPT")" -lt {MAX_ARGUMENT} ] || prompt="Your task is in the file $HIVE_PROMPT. Read it."
 """
-
-
-def _split(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:  # an unclosed quote: the shell will report it
-        return command.split()
 
 
 def _copy(path: str) -> str:

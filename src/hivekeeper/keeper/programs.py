@@ -2,11 +2,14 @@
 
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.shell import BUILTINS, KEYWORDS, find_script, is_operator, is_wrapper, skip_prefixes
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.hive import Hive
 from hivekeeper.places import Places
@@ -17,10 +20,9 @@ from hivekeeper.sandbox.toolchain import find_secret
 from hivekeeper.settings import BUILT_IN_RUNNERS, Settings
 
 _PLAIN = re.compile(r"[\w.+/~-]+")
-# Words of the shell itself, which are not on the PATH.
-_SHELL = frozenset(
-    {".", "cd", "command", "eval", "export", "for", "if", "set", "test", "trap", "ulimit", "umask", "while"}
-)
+_UNKNOWN = re.compile(r"[\s$`*?\[\]{}\"'\\:,]")  # a shell replaces it, or it is no single path
+_SERVER = "mcp."  # how keys of MCP servers begin
+_OWN_PROGRAM = "hive"  # every worker has it, wherever it is installed
 
 
 def find_hive_isolation(hive: Hive, boot_id: str) -> Isolation:
@@ -89,22 +91,83 @@ def refuse_missing(hive: Hive, tasks: Iterable[tuple[str, tuple[str, ...]]]) -> 
 
 
 def find_problem(runner: Runner, isolation: Isolation) -> str | None:
-    """Find why a runner's program cannot be started in a sandbox, and what to do; None if it can."""
-    program, table = runner.program, f"[runners.{runner.name}] of hive.toml"
-    if not _PLAIN.fullmatch(program) or program in _SHELL:
-        return None  # only the shell that starts it knows
-    if program.startswith("~"):
+    """Find why a runner or one of its MCP servers cannot be started in a sandbox, and what to do; None if they can."""
+    return next(_find_problems(runner, isolation), None)
+
+
+def _find_problems(runner: Runner, isolation: Isolation) -> Iterator[str]:
+    conditional = set[str]()  # whether what they name is needed is known to the shell only
+    for key, words in runner.list_commands():
+        end = next((at for at, word in enumerate(words) if is_operator(word)), len(words))
+        is_compound = bool(KEYWORDS.intersection(words[:1]))
+        if is_compound or end < len(words):
+            conditional.add(key)
+        if not is_compound:
+            yield from _Named(runner, isolation, key).find_command_problems(words[:end])
+    for key, path in runner.list_paths():
+        yield from _Named(runner, isolation, key).find_path_problems(path, is_needed=key not in conditional)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What a key of a runner's table names; of what only the shell in the sandbox knows, nothing is said."""
+
+    runner: Runner
+    isolation: Isolation
+    key: str
+
+    def find_command_problems(self, words: Sequence[str]) -> Iterator[str]:
+        """Find the programs of a command that cannot be started: its wrappers, itself, and an interpreter's script."""
+        rest = skip_prefixes(words)
+        before = words[: len(words) - len(rest)]
+        sets_path = any(word.startswith("PATH=") for word in before)
+        for program in filter(_PLAIN.fullmatch, (*filter(is_wrapper, before), *rest[:1])):
+            if program.startswith("~"):
+                yield self._say_home(program)
+            elif program.startswith("/") or ("/" not in program and not sets_path):
+                yield from self._find_program_problems(program)
+        script = find_script(rest)
+        if script.startswith("~/"):
+            yield self._say_home(script)
+        elif script.startswith("/") and _PLAIN.fullmatch(script) and not Path(script).exists():
+            yield self._say_missing(script)
+
+    def _find_program_problems(self, program: str) -> Iterator[str]:
+        if program in BUILTINS or program == _OWN_PROGRAM:
+            return
+        is_path, found = "/" in program, shutil.which(program, path=self.runner.environment.get("PATH"))
+        if found is None and is_path and Path(program).is_file():
+            yield self._say(program, f"is not executable; type: chmod +x {shlex.quote(program)}")
+        elif found is None:
+            where = "is not there" if is_path else "is not installed, or not on the PATH"
+            yield self._say(program, f"{where}; install it, or write its full path as {self._place}")
+        elif not is_path and not self.isolation.sees(found, self.runner.environment):
+            yield self._say(program, f"is hidden in the sandbox; write {found} as {self._place}")
+
+    def find_path_problems(self, path: str, *, is_needed: bool) -> Iterator[str]:
+        """Find whether a path is missing, unless the program itself may create it, or is hidden."""
+        if Path(path).exists():
+            if not self.isolation.sees(path, self.runner.environment):
+                directory = path if Path(path).is_dir() else str(Path(path).parent)
+                line = f'read = ["{directory}"] in [sandbox] of hive.toml'
+                yield self._say(path, f"is hidden in the sandbox; write {line}")
+            return
+        # A word such as /review may be a command of the program's own.
+        is_path = path.count("/") > 1 or self.key.startswith(_SERVER)
+        if is_needed and is_path and not _UNKNOWN.search(path) and not self.isolation.may_create(path):
+            yield self._say_missing(path)
+
+    @property
+    def _place(self) -> str:
+        return f"`{self.key}` in [runners.{self.runner.name}] of hive.toml"
+
+    def _say(self, word: str, problem: str) -> str:
+        server = f"MCP server '{self.key.removeprefix(_SERVER)}' of " if self.key.startswith(_SERVER) else ""
+        return f"'{word}' of {server}runner '{self.runner.name}' {problem}"
+
+    def _say_missing(self, path: str) -> str:
+        return self._say(path, f"is not there; create it, or write the right path in {self._place}")
+
+    def _say_home(self, program: str) -> str:
         whole = os.path.expanduser(program)  # noqa: PTH111 - that of Path raises when there is no such user
-        return f"{program} of runner '{runner.name}' would be in the worker's own home; write {whole} in {table}"
-    if "/" in program and not program.startswith("/"):
-        return None  # relative to the worker's own directory
-    path = runner.environment.get("PATH")
-    if (found := shutil.which(program, path=path)) is None:
-        where = "is not there" if "/" in program else "is not installed, or not on the PATH"
-        return (
-            f"'{program}' of runner '{runner.name}' {where}; install it, or write its full path as `command` in {table}"
-        )
-    if not isolation.sees(found, runner.environment):
-        line = f'read = ["{Path(found).resolve().parent}"]'
-        return f"{found} of runner '{runner.name}' is hidden in the sandbox; write {line} in [sandbox] of hive.toml"
-    return None
+        return self._say(program, f"would be in the worker's own home; write {whole} in {self._place}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import assert_never
 
 from hivekeeper.sandbox import landlock, probe
-from hivekeeper.sandbox.layout import ALWAYS_HIDDEN, Layout, Mode, lay_out, trace
+from hivekeeper.sandbox.layout import ALWAYS_HIDDEN, Layout, Mode, is_within, lay_out, trace
 from hivekeeper.sandbox.toolchain import find_toolchain
 
 _PROBE_VERSION = 2  # raised with every change of what is tried or built, so that no older verdict is believed
@@ -106,7 +106,14 @@ class Isolation:
         """Tell whether a run in the sandbox can see a file."""
         if self.level is Level.LIMITS:
             return True
-        return self._lay_out(Mounts(), environment).mode_at(trace(path).real) is not Mode.HIDE
+        real = trace(path).real
+        is_own = self.level is Level.NAMESPACES and real in _SCRATCH  # each run has one
+        return is_own or self._lay_out(Mounts(), environment).mode_at(real) is not Mode.HIDE
+
+    def may_create(self, path: str) -> bool:
+        """Tell whether a run in a sandbox may create a file outside of its own directories."""
+        real = trace(path).real
+        return any(is_within(real, trace(place).real) for place in (*_SCRATCH, "/dev", "/proc", *self.write))
 
     def _lay_out(
         self, mounts: Mounts, environment: Mapping[str, str], hide: tuple[str, ...] = (), write: tuple[str, ...] = ()
