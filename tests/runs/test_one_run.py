@@ -94,7 +94,7 @@ def test_an_order_without_any_command_could_not_start(bench: Bench) -> None:
 def test_a_missing_directory_could_not_start_and_the_next_run_does(bench: Bench) -> None:
     bench.runs.start(bench.order("r", ["true"], {}, bench.place / "missing"))
     ending = bench.wait_ended("r").ending
-    assert (ending.status, ending.ended_by) == (127, "could-not-start")
+    assert (ending.status, ending.ended_by) == (75, "could-not-start"), "which is no fault of the command's"
     assert "missing" in ending.problem
     assert bench.finish("next", "exit 4").ending.status == 4
 

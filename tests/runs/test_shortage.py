@@ -152,7 +152,7 @@ def test_a_wrapper_without_descriptors_says_that_it_could_not_start_the_run(benc
         poll_until(lambda: not isinstance(bench.runs.look("r"), Alive), "a settled run")
     look = ask_until_ended(bench, "r", "exit 3") if spare == 1 else bench.runs.look("r")
     assert isinstance(look, Ended)
-    assert (look.ending.ended_by, look.ending.status) in (("could-not-start", 127), ("exit", 3))
+    assert (look.ending.ended_by, look.ending.status) in (("could-not-start", 75), ("exit", 3))
 
 
 def test_a_keeper_without_descriptors_is_never_more_than_a_hive_error_and_recovers(bench: Bench) -> None:

@@ -294,6 +294,9 @@ FAULTS: list[tuple[str, Said, int | str, Outcome]] = [
     ("codex", CODEX_START, 1, CRASHED),
     ("codex", ("Error: No such file or directory",), 1, SETUP),
     ("codex", ("sh: 1: codex: not found",), 127, SETUP),
+    ("codex", (*CODEX_START, CODEX_DEED, "sh: 2: its-wrapper: not found"), 127, SETUP),
+    ("codex", (*CODEX_START, CODEX_DEED, CODEX_TALK, CODEX_ENDS, "sh: 2: after: not found"), 127, DONE),
+    ("codex", codex_fails(CODEX_LIMIT), 127, LIMITED),
     ("codex", (), -9, KILLED),
     ("codex", CODEX_START, "silence", SILENT),
     ("codex", CODEX_START, "limit", SILENT),
@@ -409,6 +412,31 @@ def test_every_way_to_fail_is_told_by_the_programs_own_words(
 ) -> None:
     report = read(program, *said, status=end) if isinstance(end, int) else read(program, *said, status=None, by=end)
     assert report.outcome is outcome
+
+
+@pytest.mark.parametrize("status", [126, 127])
+@pytest.mark.parametrize("by", ["exit", "could-not-start"])
+@pytest.mark.parametrize(
+    "runner",
+    [*PRESETS.values(), *(Runner(sign, "./mine", signs={sign: "x!"}) for sign in ("done", "quota"))],
+    ids=lambda runner: runner.name,
+)
+def test_a_program_that_a_shell_cannot_start_is_set_up_wrong_with_its_last_words(
+    runner: Runner, by: str, status: int
+) -> None:
+    reader = feed(make_reader(runner), [b"sh: 1: mine: not found\n"])
+    report = reader.report(status, by, must_act=True)
+    assert (report.outcome, report.words) == (SETUP, "sh: 1: mine: not found")
+
+
+def test_what_a_machine_had_no_means_to_start_is_not_set_up_wrong() -> None:
+    assert read("claude", status=75, by="could-not-start").outcome is KILLED
+
+
+def test_a_command_that_said_what_is_wrong_or_that_it_is_done_is_believed_whatever_its_exit_code() -> None:
+    runner = Runner("mine", "./mine", signs={"done": "d!", "quota": "q!"})
+    assert feed(make_reader(runner), [b"d!\n"]).report(127, "exit", must_act=True).outcome is DONE
+    assert feed(make_reader(runner), [b"q!\n"]).report(127, "exit", must_act=True).outcome is QUOTA
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ ENDED_WELL = (Outcome.DONE,)
 # Not the task's fault, so the runner is put on hold and the attempt does not fail; the last two wait for a person.
 LIMITED = (Outcome.RATE_LIMITED, Outcome.QUOTA, Outcome.NO_ANSWER, Outcome.AUTH, Outcome.SETUP)
 NEEDS_PERSON = (Outcome.AUTH, Outcome.SETUP)
+# The exit codes of a shell, or of a wrapper, that found a program not executable, or not at all.
+NOT_STARTED = (126, 127)
 
 
 @dataclass(frozen=True, slots=True)

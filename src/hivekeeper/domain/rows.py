@@ -6,7 +6,7 @@ Field order is column order: the store builds its SELECT lists from these classe
 import json
 from typing import Any
 
-from hivekeeper.domain.report import ENDED_WELL
+from hivekeeper.domain.report import ENDED_WELL, NOT_STARTED
 from hivekeeper.domain.schema import table
 from hivekeeper.domain.states import (
     OPEN_ATTEMPTS,
@@ -455,6 +455,11 @@ class RunRow:
     def ended_well(self) -> bool:
         """Whether it succeeded: by its report if it is an agent program, else by its exit code."""
         return self.succeeded if self.outcome is None else self.outcome in ENDED_WELL
+
+    @property
+    def was_not_found(self) -> bool:
+        """Whether its command could not be started: it is not there, or not executable."""
+        return self.exit_status in NOT_STARTED and self.ended_by in ("exit", "could-not-start")
 
     @property
     def is_unread(self) -> bool:

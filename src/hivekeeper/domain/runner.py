@@ -14,6 +14,7 @@ from hivekeeper.domain.shell import skip_prefixes, split
 
 # By these a worker's `hive` finds its mailbox, also where a program gives its MCP servers a clean environment.
 WORKER_VARIABLES = ("HIVE_MAILBOX", "HIVE_PYTHON", "HIVE_TASK", "HIVE_START")
+RUNNER_VARIABLE = "HIVE_RUNNER"  # names the runner of a session
 MAX_ARGUMENT = 131_072  # Linux allows 32 pages per argument; its error for more is no help
 
 

@@ -8,6 +8,7 @@ resumes with the reply. Any other end is final, and evidence decides. `domain/ad
 may start now.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.report import LIMITED, NEEDS_PERSON, Outcome
 from hivekeeper.domain.rows import RunRow, TaskRow
 from hivekeeper.domain.run import FINISHED, HANDED_OFF, PERSON
+from hivekeeper.domain.runner import RUNNER_VARIABLE
 from hivekeeper.domain.states import RunState
 
 MAX_FRESH_SESSIONS = 3
@@ -63,11 +65,12 @@ def decide_next_session(
 ) -> NextSession | None:
     """Decide whether another session follows the last one of an attempt, whose report was recorded."""
     last = agents[-1]
-    if last.outcome is None or last.state is RunState.LOST:
-        return None  # not an agent program, or its end is unknown
+    outcome = last.outcome or (Outcome.SETUP if last.was_not_found else None)
+    if outcome is None or last.state is RunState.LOST:
+        return None  # only its exit code is known, or not even that
     if task.has_sandbox and last.boot_id != boot_id:
         return None  # the files in its sandbox are not trusted after a restart
-    match Outcome(last.outcome):
+    match Outcome(outcome):
         case Outcome.RATE_LIMITED | Outcome.QUOTA | Outcome.AUTH:
             return NextSession(resume=True)
         case Outcome.SETUP:
@@ -111,6 +114,18 @@ def decide_hold(run: RunRow, outcome: Outcome, before: HoldRow | None, earlier: 
     strikes = before.strikes + 1 if before else 1
     in_s = None if outcome in NEEDS_PERSON else _back_off_s(outcome, strikes)
     return Hold("runner", str(run.runner), outcome.value, in_s, strikes)
+
+
+def decide_hold_by_code(run: RunRow, holds: Sequence[HoldRow]) -> Hold | None:
+    """Decide the hold after a session without a report, whose command was not found; None if its runner was held since.
+
+    Its report would have placed the hold. The runner is named in its environment.
+    """
+    name, cause = json.loads(run.environment).get(RUNNER_VARIABLE), Outcome.SETUP.value
+    if run.outcome is not None or name is None:
+        return None
+    same = (hold for hold in holds if (hold.scope, hold.name, hold.cause) == ("runner", name, cause))
+    return None if any(hold.placed_seq > run.intended_seq for hold in same) else Hold("runner", name, cause, None, 1)
 
 
 def _back_off_s(limit: Outcome, strikes: int) -> float:

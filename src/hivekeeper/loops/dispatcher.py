@@ -33,7 +33,14 @@ from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
 from hivekeeper.domain.run import HELP, PERSON, RunSpec, Unclaimed
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.sequences import WORK
-from hivekeeper.domain.session import Hold, NextSession, StartSession, choose_session, decide_next_session
+from hivekeeper.domain.session import (
+    Hold,
+    NextSession,
+    StartSession,
+    choose_session,
+    decide_hold_by_code,
+    decide_next_session,
+)
 from hivekeeper.domain.states import AttemptState, TaskState
 from hivekeeper.domain.steps import Cancelled
 from hivekeeper.domain.waits import has_passed
@@ -181,6 +188,8 @@ class Dispatcher(Loop):
         action = steps.decide(work.sequence, work.runs, facts)
         if not is_cancelling and self._awaits_router(connection, work):
             return None
+        if next_session is not None and work.agent is not None and (hold := decide_hold_by_code(work.agent, holds)):
+            return PlaceHold(hold, a.describe_ending(work.agent))
         if action == steps.Start("sandbox", 2, 2) and self._was_started(work):
             action = steps.Park(admission) if isinstance(admission, Held) else steps.Start("agent")
         match action:
@@ -230,7 +239,7 @@ class Dispatcher(Loop):
     def _find_next_session(self, connection: Connection, work: Work, holds: Sequence[HoldRow]) -> NextSession | None:
         """Find whether another session follows the last one; never after the snapshot or a cancellation."""
         agent = work.agent
-        if agent is None or not agent.runner or agent.is_open or agent.is_unread or work.count("snapshot"):
+        if agent is None or not work.needs_prompt or agent.is_open or agent.is_unread or work.count("snapshot"):
             return None
         if work.task.state is TaskState.CANCELLING or work.is_finished or _lacks_runner(work, self._settings.runners):
             return None

@@ -136,7 +136,8 @@ class Meter(Loop):
         report = track.reader.report(row.exit_status, ended_by, must_act=must_act)
         session = row.session if runner.chooses_session else report.session
         used = self._count(connection, row, session)
-        told = Report(report.outcome, report.words, session or "", used, report.retry_s, report.retry_epoch)
+        words = report.words or (row.reason if report.outcome is Outcome.SETUP else "")
+        told = Report(report.outcome, words, session or "", used, report.retry_s, report.retry_epoch)
         return (lambda tx: _note_report(tx, row, told),)
 
     def _count(self, connection: Connection, row: RunRow, session: str | None) -> Usage:

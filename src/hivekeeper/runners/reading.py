@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hivekeeper.domain.price import NO_PRICES
-from hivekeeper.domain.report import LIMITED, Outcome, Report, Usage
+from hivekeeper.domain.report import LIMITED, NOT_STARTED, Outcome, Report, Usage
 from hivekeeper.runners.signs import MAX_WORDS, Sign, read_sign
 
 MAX_LINE = 8 << 20  # pi repeats a whole conversation in one
@@ -159,8 +159,8 @@ class Reader:
             return _report(self.problem, *told)
         if ended_by in ("limit", "silence") and self.awaits_model:
             return Report(Outcome.NO_ANSWER, "it had asked the model, and nothing came back", *told)
-        if ended_by == "exit" and self._failed_to_start(exit_status):
-            return Report(Outcome.SETUP, as_text("\n".join(self.tail))[-MAX_WORDS:], *told)
+        if self._failed_to_start(exit_status, ended_by):
+            return Report(Outcome.SETUP, as_text("\n".join(self.tail) or self.said.strip())[-MAX_WORDS:], *told)
         if ended_by != "exit":
             return Report(Outcome.KILLED, self.problem.words if self.problem else "", *told)
         if self.problem is not None:
@@ -173,10 +173,13 @@ class Reader:
             return Report(Outcome.EMPTY, "", *told)
         return Report(Outcome.REFUSED if must_act and not self.acted else Outcome.DONE, words, *told)
 
-    def _failed_to_start(self, exit_status: int | None) -> bool:
-        """Tell whether it ended with an error before it said anything that only a program at work says."""
+    def _failed_to_start(self, exit_status: int | None, ended_by: str | None) -> bool:
+        """Tell whether it was not found, or ended with an error before it said what only a program at work says."""
         is_known = self.problem is not None and self.problem.outcome is not Outcome.REFUSED
-        return bool(exit_status and exit_status > 0) and self.tells_waiting and not (self.heard or is_known)
+        if exit_status in NOT_STARTED and ended_by in ("exit", "could-not-start"):
+            return not (self.finished or is_known)
+        is_error = ended_by == "exit" and bool(exit_status and exit_status > 0)
+        return is_error and self.tells_waiting and not (self.heard or is_known)
 
 
 def _report(sign: Sign, session: str, usage: Usage) -> Report:

@@ -43,6 +43,7 @@ _GIVE_UP_REAPING_AFTER_S = 10.0
 _LONGEST_REST_MS, _MAX_AWAITED = 5.0, 16
 # A run that is not sandboxed may put anything here: no link is followed, no FIFO waited for.
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NOT_OF_THE_COMMAND = 75  # the code of sysexits.h for what may work another time; 127 says that the command is wrong
 _MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CHUNK = 1 << 16
 _MAX_PIPE = 1 << 20
@@ -452,9 +453,11 @@ def run(request: dict[str, object], tell: int) -> None:
     try:
         watch = _Watch(request, directory)
     except (OSError, ValueError, TypeError, IndexError) as error:
-        too_long = getattr(error, "errno", None) == errno.E2BIG
-        problem = "it is longer than this system allows" if too_long else str(error)
-        ending = {"status": 127, "ended_by": "could-not-start", "output_bytes": 0, "problem": problem}
+        number = getattr(error, "errno", None)
+        problem = "it is longer than this system allows" if number == errno.E2BIG else str(error)
+        is_ours = number in (*_MAY_PASS, errno.EAGAIN) or not os.path.isdir(str(request["directory"]))
+        status = _NOT_OF_THE_COMMAND if is_ours else 127
+        ending = {"status": status, "ended_by": "could-not-start", "output_bytes": 0, "problem": problem}
     else:
         status = os.waitstatus_to_exitcode(watch.follow(lambda: say(tell, {"run": request["run"], "begun": True})))
         ending = {"status": status, "ended_by": watch.ended_by, "output_bytes": watch.output_bytes}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivekeeper.domain.run import RunSpec
-from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.runner import RUNNER_VARIABLE, Runner
 from hivekeeper.places import Places
 
 _SESSIONS = uuid.UUID("6f1e9c1e-8f5c-5c35-9e0a-5e1f3a1d7b52")
@@ -24,10 +24,11 @@ def start_program(spec: RunSpec, runner: Runner, run: str, session: str = "", *,
     signed = [home / path[2:] if path.startswith("~/") else Path(path) for path in runner.sign_in]
     mounts = spec.mounts or {}
     given = {**mounts, "read": [*mounts["read"], *(str(path) for path in signed if path.is_file())]}
+    own = {"HIVE_HOME": str(home), RUNNER_VARIABLE: runner.name, **_find_python(runner)}
     return replace(
         spec,
         argv=runner.make_argv(session, resume=resume),
-        environment={**spec.environment, **runner.environment, "HIVE_HOME": str(home), **_find_python(runner)},
+        environment={**spec.environment, **runner.environment, **own},
         mounts={**given, "inherit": list(runner.inherit)},
         runner=runner.name if runner.speaks else None,
         session=session or None,
