@@ -1,17 +1,60 @@
 """Messages that reach nobody: a person throws them away, there are too many, or whoever they are for has ended."""
 
+from collections import Counter
 from pathlib import Path
 
+from hivekeeper.commands.attempts import dispatch_task, fail_attempt
 from hivekeeper.commands.mail import drop_mail
+from hivekeeper.commands.plans import submit_plan
+from hivekeeper.commands.post import Outgoing, receive
+from hivekeeper.domain.mail import Limits
+from hivekeeper.domain.mail_row import MailRow
+from hivekeeper.domain.plan import PlanSpec, TaskSpec
+from hivekeeper.domain.protocol import INFORM, PROTOCOL, Draft
+from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.states import MailState
+from hivekeeper.store import queries
 from hivekeeper.views.mail import list_mail_needs
-from tests.mailbox.post import Post, open_post
+from tests.mailbox.post import Post, open_post, start_agent
 from tests.stage import ME
 
 
 def needs(post: Post) -> list[tuple[str, str]]:
     with post.ledger.read() as connection:
         return list(list_mail_needs(connection, 1800.0, now=post.clock.now()))
+
+
+def add(post: Post, convoy: str, *tasks: TaskSpec) -> None:
+    with post.ledger.write(ME) as tx:
+        submit_plan(tx, PlanSpec(convoy, tasks))
+
+
+def work(name: str, agent: str | None = None) -> TaskSpec:
+    return TaskSpec(name, "true", outputs=(name,), agent=agent)
+
+
+def find_task(post: Post, key: str) -> TaskRow:
+    with post.ledger.read() as connection:
+        task = queries.find_task(connection, key)
+    assert task is not None
+    return task
+
+
+def try_again(post: Post, key: str) -> AttemptRow:
+    """Let a task's attempt under way fail, if there is one, and begin the next."""
+    with post.ledger.write(post.keeper.authority) as tx:
+        task = queries.find_task(tx.connection, key)
+        assert task is not None
+        if task.attempts:
+            attempt = queries.list_attempts_of_task(tx.connection, key)[-1]
+            fail_attempt(tx, task, attempt, why="it failed", at=tx.now)
+            task = queries.find_task(tx.connection, key)
+            assert task is not None
+        return dispatch_task(tx, task)
+
+
+def count_states(rows: list[MailRow]) -> Counter[MailState]:
+    return Counter(row.state for row in rows)
 
 
 def test_what_a_person_drops_from_the_quarantine_needs_nobody_and_is_delivered_to_nobody(tmp_path: Path) -> None:
@@ -31,3 +74,29 @@ def test_what_a_person_drops_from_the_quarantine_needs_nobody_and_is_delivered_t
         assert (half.state, half.reason, half.ended_by) == (MailState.DROPPED, "noise", ME.who)
         assert needs(post) == []
         assert post.read("b") == []
+
+
+def test_a_worker_with_many_addresses_is_one_of_a_pair(tmp_path: Path) -> None:
+    addresses = ("two/L", "two.worker-1", "L")
+    with open_post(tmp_path / "hive", "a", hourly=3) as post:
+        add(post, "two", work("L"))
+        start_agent(post.keeper, "two/L")
+        for number in range(6):
+            post.send("a", f"{number}.json", receiver=addresses[number % 3], text=f"{number}")
+        post.carry()
+        assert count_states(post.rows()) == {MailState.DELIVERED: 3, MailState.DROPPED: 3}
+        assert {row.receiver for row in post.rows()} == {"two/L", "two.worker-1"}
+
+
+def test_a_worker_that_is_tried_again_is_one_of_a_pair(tmp_path: Path) -> None:
+    with open_post(tmp_path / "hive", "b") as post:
+        add(post, "two", work("L"))
+        rows = list[MailRow]()
+        for number in range(3):
+            attempt = try_again(post, "two/L")
+            said = Draft(INFORM, "b", {"text": f"{number}"})
+            file = Outgoing(find_task(post, "two/L"), attempt, "m.json", f"digest-{number}", said)
+            with post.ledger.write(post.keeper.authority) as tx:
+                rows += receive(tx, PROTOCOL, Limits(hourly=2), file)
+        assert [row.sender for row in rows] == ["two.worker-1", "two.worker-2", "two.worker-3"]
+        assert [row.state for row in rows] == [MailState.ACCEPTED, MailState.ACCEPTED, MailState.DROPPED]

@@ -30,7 +30,17 @@ def make_id(tx: Transaction, task: str | None) -> str:
 
 def name_worker(task: TaskRow, worker: int) -> str:
     """Name the address of a task's worker: its agent's name where the plan gives one, else its number in the convoy."""
-    return task.agent or f"{task.convoy}.worker-{worker}"
+    return task.agent or _number_worker(task, worker)
+
+
+def _number_worker(task: TaskRow, worker: int) -> str:
+    return f"{task.convoy}.worker-{worker}"
+
+
+def list_names(connection: Connection, task: TaskRow) -> set[str]:
+    """List the addresses that mean whoever works on a task, now or in an earlier attempt."""
+    attempts = queries.list_attempts_of_task(connection, task.key)
+    return {task.key, task.agent or task.key, *(_number_worker(task, attempt.worker) for attempt in attempts)}
 
 
 def name_origin(task: str, attempt: int) -> str:

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hivekeeper.clock import to_seconds, to_text
-from hivekeeper.commands.mail import find_receiver, get_row, handle_mail, make_id, name_origin, name_worker
+from hivekeeper.commands.mail import (
+    find_receiver,
+    get_row,
+    handle_mail,
+    list_names,
+    make_id,
+    name_origin,
+    name_worker,
+)
 from hivekeeper.commands.sessions import place_hold
 from hivekeeper.domain import events as e
 from hivekeeper.domain import protocol as p
@@ -15,6 +23,7 @@ from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.run import HELP
 from hivekeeper.domain.session import Hold
 from hivekeeper.domain.states import AttemptState, MailState
+from hivekeeper.domain.waits import SLACK_S
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import Transaction
 
@@ -146,7 +155,6 @@ def _gather_facts(
     receiver: Receiver,
     parent: MailRow | None,
 ) -> Facts:
-    since = to_text(to_seconds(tx.now) - _HOUR_S)
     return Facts(
         protocol[said.type],
         file.sender,
@@ -156,9 +164,21 @@ def _gather_facts(
         protocol.get(parent.type) if parent else None,
         is_own=receiver.task == file.task.key or receiver.address == file.sender,
         was_asked=parent is None or parent.receiver == file.sender or _is_for(parent, file.task),
-        recent=queries.count_conversations(tx.connection, file.sender, receiver.address, since),
+        recent=_count_recent(tx, file.task, receiver) if parent is None else 0,
         replies=queries.count_replies(tx.connection, parent.id, file.sender) if parent else 0,
     )
+
+
+def _count_recent(tx: Transaction, sender: TaskRow, receiver: Receiver) -> int:
+    """Count the conversations of the last hour, whichever attempts and addresses they were between.
+
+    A message from well ahead of now was sent while the clock was wrong.
+    """
+    task = queries.find_task(tx.connection, receiver.task) if receiver.task else None
+    receivers = {receiver.address} | (list_names(tx.connection, task) if task else set())
+    now_s = to_seconds(tx.now)
+    since, until = to_text(now_s - _HOUR_S), to_text(now_s + SLACK_S)
+    return queries.count_conversations(tx.connection, list_names(tx.connection, sender), receivers, since, until)
 
 
 def _handle(tx: Transaction, type_: p.MessageType, file: Outgoing, said: p.Draft, to: p.Role) -> str:

@@ -26,7 +26,7 @@ from hivekeeper.domain.rows import (
     TaskPromptRow,
     TaskRow,
 )
-from hivekeeper.domain.schema import Value, get_table
+from hivekeeper.domain.schema import Value, encode_json, get_table
 from hivekeeper.domain.states import REFUSED_MAIL, AttemptState, TaskState
 from hivekeeper.store.asking import ask, build, enclose, read_sql, write_select
 from hivekeeper.store.database import Connection, Parameters
@@ -196,10 +196,12 @@ def list_mail_of_file(
     return rows or [row for row in named if row.state not in REFUSED_MAIL]
 
 
-def count_conversations(connection: Connection, sender: str, receiver: str, since: str) -> int:
-    """Count the conversations that a sender has started with a receiver since a moment."""
-    asked = {"sender": sender, "receiver": receiver, "since": since}
-    return int(connection.rows(read_sql("count_conversations"), asked)[0][0])
+def count_conversations(
+    connection: Connection, senders: Iterable[str], receivers: Iterable[str], since: str, until: str
+) -> int:
+    """Count the conversations that one has started with another, each by any of its addresses, in a span of time."""
+    asked = {"senders": encode_json(list(senders)), "receivers": encode_json(list(receivers))}
+    return int(connection.rows(read_sql("count_conversations"), {**asked, "since": since, "until": until})[0][0])
 
 
 def count_replies(connection: Connection, parent: str, sender: str) -> int:
