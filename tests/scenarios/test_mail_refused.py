@@ -1,18 +1,24 @@
 """Messages that reach nobody: a person throws them away, there are too many, or whoever they are for has ended."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from hivekeeper.commands.attempts import dispatch_task, fail_attempt
+from hivekeeper.commands.convoys import archive_convoy, end_convoy
 from hivekeeper.commands.mail import drop_mail
 from hivekeeper.commands.plans import submit_plan
 from hivekeeper.commands.post import Outgoing, receive
+from hivekeeper.commands.tasks import cancel_task, retry_task
+from hivekeeper.domain.convoy import Outcome
 from hivekeeper.domain.mail import Limits
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import PlanSpec, TaskSpec
 from hivekeeper.domain.protocol import INFORM, PROTOCOL, Draft
 from hivekeeper.domain.rows import AttemptRow, TaskRow
-from hivekeeper.domain.states import MailState
+from hivekeeper.domain.states import MailState, TaskState
 from hivekeeper.store import queries
 from hivekeeper.views.mail import list_mail_needs
 from tests.mailbox.post import Post, open_post, start_agent
@@ -100,3 +106,47 @@ def test_a_worker_that_is_tried_again_is_one_of_a_pair(tmp_path: Path) -> None:
                 rows += receive(tx, PROTOCOL, Limits(hourly=2), file)
         assert [row.sender for row in rows] == ["two.worker-1", "two.worker-2", "two.worker-3"]
         assert [row.state for row in rows] == [MailState.ACCEPTED, MailState.ACCEPTED, MailState.DROPPED]
+
+
+def test_mail_to_an_agent_waits_while_it_may_have_a_worker_and_is_returned_when_it_has_no_task_left(
+    tmp_path: Path,
+) -> None:
+    with open_post(tmp_path / "hive", "a") as post:
+        add(post, "two", work("L", "ann"), work("M", "ann"))
+        post.send("a", "0.json", receiver="ann", text="for later")
+        for name in ("L", "M"):
+            post.carry()
+            assert [(row.state, row.task) for row in post.rows()] == [(MailState.ACCEPTED, None)]
+            with post.ledger.write(ME) as tx:
+                cancel_task(tx, find_task(post, f"two/{name}"))
+        post.carry()
+        assert [(row.state, row.reason) for row in post.rows()] == [
+            (MailState.RETURNED, "all tasks of ann have ended")
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("agent", [None, "ann"])
+def test_mail_to_a_task_that_failed_waits_for_a_person_to_try_it_again_until_its_convoy_is_archived(
+    tmp_path: Path, agent: str | None
+) -> None:
+    with open_post(tmp_path / "hive", "a") as post:
+        add(post, "two", replace(work("L", agent), attempts=1))
+        post.send("a", "0.json", receiver=agent or "two/L", text="for later")
+        post.carry()
+        for number in range(2):
+            if number:
+                with post.ledger.write(ME) as tx:
+                    retry_task(tx, find_task(post, "two/L"))
+            with post.ledger.write(post.keeper.authority) as tx:
+                task = find_task(post, "two/L")
+                fail_attempt(tx, task, dispatch_task(tx, task), why="it failed", at=tx.now)
+                end_convoy(tx, "two", Outcome.FAILED, at=tx.now)
+            post.carry()
+            assert find_task(post, "two/L").state is TaskState.FAILED
+            assert [row.state for row in post.rows()] == [MailState.ACCEPTED]
+        with post.ledger.write(ME) as tx:
+            convoy = queries.find_convoy(tx.connection, "two")
+            assert convoy is not None
+            archive_convoy(tx, convoy)
+        post.carry()
+        assert [row.state for row in post.rows()] == [MailState.RETURNED]

@@ -296,10 +296,11 @@ def end_mail_of_attempt(tx: Transaction, task: TaskRow, attempt: AttemptRow, *, 
 
 
 def return_stale(tx: Transaction, mail: MailRow) -> None:
-    """Record that a message's task has ended."""
+    """Record that a message waits for a task that has ended, or for an agent without another task."""
     now = queries.find_mail(tx.connection, mail.id)
-    if now is not None and now.state is MailState.ACCEPTED:
-        tx.record(e.MailReturned(mail.id), why="its task has ended")
+    if now is not None and now.state is MailState.ACCEPTED and now.task == mail.task:
+        why = "its task has ended" if mail.task else f"all tasks of {mail.receiver} have ended"
+        tx.record(e.MailReturned(mail.id), why=why)
 
 
 def return_mail(tx: Transaction, task: str, why: str) -> None:

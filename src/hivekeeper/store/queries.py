@@ -226,7 +226,7 @@ def has_changed(connection: Connection, task: str, agent: str | None, seq: int) 
 
 
 def list_stale_mail(connection: Connection) -> list[MailRow]:
-    """List messages to workers that were not delivered, and whose task has ended."""
+    """List messages to workers that were not delivered, and that nobody will read any more."""
     return ask(connection, "list_stale_mail", MailRow, {"addresses": enclose(ADDRESSES)})
 
 
