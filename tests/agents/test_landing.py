@@ -121,7 +121,9 @@ def test_a_message_reaches_a_session_under_way(set_stage: MakeStage, program: st
     stage.write_plan(task("a", program), verify="test -e b.txt")
     with stage.running() as keeper:
         stage.wait("at work", lambda: stage.count_requests() > 2, 120.0)
-        assert "it gets it after its turn" in stage.say("worker", "tell", "a", "Please use the name b.txt instead")
+        assert "it gets it after its current turn" in stage.say(
+            "worker", "tell", "a", "Please use the name b.txt instead"
+        )
         assert keeper.wait(240) == 0
     assert "b.txt" in stage.list_landed()
     assert len(stage.ask("task", "show", "a")["attempts"]) == 1, "the same attempt went on"

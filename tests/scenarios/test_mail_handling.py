@@ -10,12 +10,13 @@ from hivekeeper.commands.tasks import hand_off
 from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.domain.protocol import PROTOCOL, MessageType, Role, make_routes
+from hivekeeper.domain.protocol import PROTOCOL, REWORK_REQUEST, MessageType, Role, make_routes
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.runner import PromptBy, Reach, Runner
 from hivekeeper.domain.states import AttemptState, ConvoyState, MailState, RunState, TaskState
 from hivekeeper.store import queries
 from hivekeeper.views.convoys import show_convoy
+from hivekeeper.views.mail import find_reader, say_when
 from hivekeeper.views.status import show_status
 from tests.scenarios.conftest import Scene
 from tests.scenarios.letters import AGENT
@@ -23,7 +24,8 @@ from tests.stage import ME, Repository
 
 DONE = json.dumps({"type": "turn.completed", "usage": {"input_tokens": 1, "output_tokens": 1}})
 BEGIN = "cat <<'END'\n" + json.dumps({"type": "thread.started", "thread_id": "t-1"}) + "\n"
-BEGIN += json.dumps({"type": "item.completed", "item": {"type": "command_execution"}}) + "\nEND\n"
+TURN = json.dumps({"type": "item.completed", "item": {"type": "command_execution"}})
+BEGIN += TURN + "\nEND\n"
 END = f"\necho '{DONE}'"
 
 
@@ -241,6 +243,23 @@ def test_a_task_at_work_is_handed_to_another_runner_and_keeps_everything(stage: 
     assert repository.git("ls-tree", "--name-only", "hive/main").split() == ["README", "all", "half"]
     (mail,) = find(stage, type="HANDOFF")
     assert (mail.receiver, mail.state) == ("ann", MailState.HANDLED)
+
+
+def test_what_a_person_wants_reworked_interrupts_the_session_that_is_at_work_on_it(
+    stage: Scene, repository: Repository
+) -> None:
+    """Of what the queue wants reworked the next attempt is told."""
+    turns = f"while sleep 0.1; do echo '{TURN}'; done"
+    hire(stage, first=(turns, 'grep "mind the gap" "$HOME/first.2" > told'))
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    stage.step_until(is_running(stage, "A"))
+    with stage.hive.ledger.write(ME) as tx:
+        sent = send_as_person(tx, PROTOCOL, REWORK_REQUEST, "work/A", {"text": "mind the gap"})
+        reader = find_reader(tx.connection, sent)
+    assert say_when(reader, stage.hive.settings.runners) == "it gets it after its current turn"
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert [run.kill_cause for run in agents(stage, "A")] == ["message", None]
+    assert "mind the gap" in repository.git("show", "hive/main:told")
 
 
 def test_an_agent_has_one_session_at_a_time(stage: Scene, repository: Repository) -> None:

@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from hivekeeper.commands.mail import requeue_mail, send_as_person
+from hivekeeper.commands.attempts import fail_attempt
+from hivekeeper.commands.mail import requeue_mail, send_as_person, send_mail
 from hivekeeper.commands.queue import submit_branch
 from hivekeeper.commands.tasks import cancel_task, hand_off
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.domain.protocol import PROTOCOL, Draft
+from hivekeeper.domain.protocol import PROTOCOL, REWORK_REQUEST, Draft, Role
+from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.states import AttemptState, ConvoyState, MailState, RunState, TaskState
 from hivekeeper.git.clone import hash_file, read_head
 from hivekeeper.loops import dispatcher
 from hivekeeper.loops.rebaser import Rebaser
+from hivekeeper.store import queries
 from hivekeeper.working import telling
+from hivekeeper.working.telling import find_rework
+from tests.mailbox.post import open_post
 from tests.scenarios.conftest import Scene
 from tests.scenarios.letters import AGENT
 from tests.scenarios.test_mail_handling import agents, find, hire, is_running, needs, prompt, write
@@ -71,6 +76,20 @@ def test_help_that_is_asked_for_at_the_last_moment_parks_the_attempt(
     monkeypatch.setattr(dispatcher, "awaits_router", await_late)
     stage.step_until(lambda: bool(stage.attempts("A")) and stage.attempts("A")[-1].state is AttemptState.PARKED)
     assert [attempt.number for attempt in stage.attempts("A")] == [1]
+
+
+def test_what_a_person_adds_to_a_rejection_does_not_stand_in_for_it(tmp_path: Path) -> None:
+    with open_post(tmp_path / "hive", "a") as post:
+        with post.ledger.write(post.keeper.authority) as tx:
+            task, attempt = queries.find_task(tx.connection, "work/a"), queries.find(tx.connection, AttemptRow)
+            assert task is not None
+            assert attempt is not None
+            send_mail(tx, REWORK_REQUEST, Role.QUEUE, task, attempt, {"mode": "rework", "why": "verify failed"})
+            fail_attempt(tx, task, attempt, why="verify failed", at=tx.now)
+        with post.ledger.write(ME) as tx:
+            send_as_person(tx, PROTOCOL, REWORK_REQUEST, "work/a", {"text": "mind the gap"})
+            rework = find_rework(tx.connection, "work/a", 1)
+        assert rework == {"mode": "rework", "why": "verify failed"}
 
 
 def test_a_requeued_message_reaches_a_session_that_began_before(stage: Scene, repository: Repository) -> None:

@@ -108,10 +108,11 @@ def mail_send(
     with hive.ledger.write(me()) as tx:
         sent = commands.send_as_person(tx, hive.settings.protocol, type_, _name(to), _say(text, payload))
         at_work, kept = views.find_reader(tx.connection, sent), is_kept(tx.connection)
+        is_urgent = hive.settings.protocol[type_].is_urgent
         if at_work is not None and at_work.runner is None and "HIVE_MAILBOX" not in at_work.environment:
             what = f"{sent.receiver} is a command without a mailbox, so nothing reaches it."
             raise InputError(what, advice="With mail = true in [patterns] of hive.toml, tasks with a sandbox have one.")
-    typer.echo(f"Sent to {sent.receiver}; {views.say_when(at_work, hive.settings.runners)}.")
+    typer.echo(f"Sent to {sent.receiver}; {views.say_when(at_work, hive.settings.runners, is_urgent=is_urgent)}.")
     if not kept:
         typer.echo(f"{NO_KEEPER}, so nothing is delivered until one is started. Type: hive up")
     typer.echo(f"To see what becomes of it: hive mail thread {sent.id}")

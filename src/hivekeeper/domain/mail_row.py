@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hivekeeper.domain.protocol import PRIORITY_MERGE
+from hivekeeper.domain.protocol import PRIORITY_MERGE, REWORK_REQUEST, Role
 from hivekeeper.domain.schema import table
 from hivekeeper.domain.states import OPEN_MAIL, MailState, is_in
 
@@ -71,6 +71,11 @@ class MailRow:
     def must_rebase(self) -> bool:
         """Whether it is about a hotfix that its receiver has to rebase onto."""
         return self.type == PRIORITY_MERGE and bool(self.get_payload().get("must_rebase"))
+
+    @property
+    def is_rejection(self) -> bool:
+        """Whether the merge queue says in it why a change did not land: only the next attempt is told."""
+        return self.type == REWORK_REQUEST and self.sender == Role.QUEUE
 
     @property
     def origin_task(self) -> str:

@@ -19,7 +19,7 @@ from hivekeeper.commands import runs as commands
 from hivekeeper.commands.sessions import Budgets, lift_hold, place_hold
 from hivekeeper.domain import events as e
 from hivekeeper.domain.mail_row import MailRow
-from hivekeeper.domain.protocol import PRIORITY_MERGE, REWORK_REQUEST
+from hivekeeper.domain.protocol import PRIORITY_MERGE
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, LIMIT, MESSAGE
@@ -200,7 +200,7 @@ class Meter(Loop):
         ours = (
             m for m in queries.list_open_mail_of_task(connection, str(row.task)) if is_for_worker(m, row.attempt or 0)
         )
-        told = [m for m in ours if m.seq > row.intended_seq and m.type != REWORK_REQUEST]
+        told = [m for m in ours if m.seq > row.intended_seq and not m.is_rejection]
         if not told or self._get_runner(row).reach is not Reach.INTERRUPT:
             return False
         mailbox = self._places.mailbox(str(row.task), row.attempt or 0)

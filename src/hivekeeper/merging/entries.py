@@ -12,7 +12,7 @@ from hivekeeper.commands.mail import send_mail
 from hivekeeper.domain import merge as m
 from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.gate import Gate, could_not_run
-from hivekeeper.domain.protocol import PRIORITY_MERGE, REWORK_REQUEST, Role
+from hivekeeper.domain.protocol import PRIORITY_MERGE, Role
 from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState
 from hivekeeper.domain.wording import say_count
@@ -152,7 +152,7 @@ def _reject(tx: Transaction, entry: Entry, why: str, body: dict[str, Any], *, is
         str(message.get_payload().get("mode"))
         for number in range(1, entry.attempt.number)
         for message in queries.list_mail(tx.connection, entry.task.key, number)
-        if message.type == REWORK_REQUEST
+        if message.is_rejection
     ]
     if by_hand := entry.task.get_details().get("by_hand"):
         why = f"{why}; to apply it by hand, in a clone: {by_hand}"

@@ -9,9 +9,9 @@ from hivekeeper.clock import to_seconds, to_text
 from hivekeeper.domain import protocol as p
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.names import name_some
-from hivekeeper.domain.rows import RunRow
+from hivekeeper.domain.rows import AttemptRow, RunRow
 from hivekeeper.domain.runner import Reach, Runner
-from hivekeeper.domain.states import MailState, RunState
+from hivekeeper.domain.states import AttemptState, MailState, RunState
 from hivekeeper.domain.wording import agree
 from hivekeeper.errors import InputError
 from hivekeeper.store import queries
@@ -88,19 +88,24 @@ def list_inbox(connection: Connection) -> list[MailRow]:
 
 
 def find_reader(connection: Connection, mail: MailRow) -> RunRow | None:
-    """Find the agent that is at work and will read a message; None if nobody is at work yet."""
-    runs = queries.list_runs_of_attempt(connection, mail.task, mail.attempt or 0) if mail.task else []
-    agents = [run for run in runs if run.kind == "agent"]
+    """Find the agent that is at work and will read a message; None if nobody is, or its work is finished."""
+    key, number = mail.task or "", mail.attempt or 0
+    attempt = queries.find(connection, AttemptRow, task=key, number=number)
+    if attempt is None or attempt.state is not AttemptState.WORKING or attempt.finished_at is not None:
+        return None
+    agents = [run for run in queries.list_runs_of_attempt(connection, key, number) if run.kind == "agent"]
     return agents[-1] if agents and agents[-1].state is RunState.RUNNING else None
 
 
-def say_when(reader: RunRow | None, runners: Mapping[str, Runner]) -> str:
+def say_when(reader: RunRow | None, runners: Mapping[str, Runner], *, is_urgent: bool = False) -> str:
     """Say when a message reaches its receiver."""
     if reader is None:
         return "it gets it when it works next"
     runner = runners.get(reader.runner or "")
     if runner is None or runner.reach is Reach.NONE:
         return "it finds it in its inbox"
+    if is_urgent:
+        return "its current turn is interrupted for it"
     return "it gets it while it works" if runner.reach is Reach.SESSION else "it gets it after its current turn"
 
 

@@ -11,7 +11,6 @@ from hivekeeper.domain.attempt import describe_ending
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.merge import REDO, REWORK, find_regeneration
 from hivekeeper.domain.names import advise
-from hivekeeper.domain.protocol import REWORK_REQUEST
 from hivekeeper.domain.rows import MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.states import AttemptState, MergeState, RepoState
 from hivekeeper.errors import InputError
@@ -139,7 +138,7 @@ def _list_uses(connection: Connection, repo: RepoRow, entry: MergeRow) -> Iterat
 def _list_requests(connection: Connection, entry: MergeRow) -> list[MailRow]:
     """List the rework requests after an entry was rejected."""
     messages = queries.list_mail(connection, entry.task, entry.attempt)
-    return [message for message in messages if message.type == REWORK_REQUEST]
+    return [message for message in messages if message.is_rejection]
 
 
 def show_entry(connection: Connection, task: TaskRow) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from hivekeeper.domain.prime import (
     describe_so_far,
     prime,
 )
-from hivekeeper.domain.protocol import ADDRESSES, PRIORITY_MERGE, REWORK_REQUEST
+from hivekeeper.domain.protocol import ADDRESSES, PRIORITY_MERGE
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.session import StartSession
 from hivekeeper.domain.states import MailState
@@ -99,7 +99,7 @@ def list_told(connection: Connection, work: Work) -> list[MailRow]:
     ours = [
         mail for mail in queries.list_open_mail_of_task(connection, work.task.key) if is_for_worker(mail, work.number)
     ]
-    return sorted([*waiting, *(mail for mail in ours if mail.type != REWORK_REQUEST)], key=lambda mail: mail.seq)
+    return sorted([*waiting, *(mail for mail in ours if not mail.is_rejection)], key=lambda mail: mail.seq)
 
 
 def is_for_worker(mail: MailRow, attempt: int) -> bool:
@@ -138,7 +138,7 @@ def awaits_router(places: Places, connection: Connection, work: Work) -> bool:
 def find_rework(connection: Connection, task: str, attempt: int) -> dict[str, Any] | None:
     """Find why an attempt did not land."""
     messages = queries.list_mail(connection, task, attempt)
-    return next((message.get_payload() for message in reversed(messages) if message.type == REWORK_REQUEST), None)
+    return next((message.get_payload() for message in reversed(messages) if message.is_rejection), None)
 
 
 def _list_changed(places: Places, work: Work) -> Sequence[str]:
