@@ -97,6 +97,28 @@ def test_who_asks_for_help_and_waits_is_parked_and_continues_with_the_answer(
     assert needs(stage) == []
 
 
+def test_who_asks_twice_and_waits_continues_with_both_answers(stage: Scene, repository: Repository) -> None:
+    asks = (
+        write(name, type="HELP_REQUEST", to="supervisor", payload={"text": name, "blocking": True}) for name in "12"
+    )
+    hire(stage, first=("; ".join(asks), 'grep -A1 8080 "$HOME/first.2" > answer; grep 9090 "$HOME/first.2" >> answer'))
+    stage.submit(prompt("A"), repos=(repository.spec(),))
+    stage.step_until(lambda: stage.attempts("A")[-1:] != [] and stage.attempts("A")[-1].state is AttemptState.PARKED)
+    first, second = find(stage, type="HELP_REQUEST")
+    with stage.hive.ledger.write(ME) as tx:
+        reply_as_person(tx, PROTOCOL, first, {"text": "8080"})
+        assert [hold.is_active(tx.now) for hold in queries.list_holds(tx.connection)] == [True], (
+            "the second has no answer"
+        )
+    with stage.hive.ledger.write(ME) as tx:
+        reply_as_person(tx, PROTOCOL, second, {"text": "9090"})
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert len(agents(stage, "A")) == 2
+    answer = repository.git("show", "hive/main:answer")
+    assert "8080" in answer
+    assert "9090" in answer
+
+
 def test_a_request_for_help_that_a_person_closes_lets_the_session_go_on(stage: Scene, repository: Repository) -> None:
     ask = write("help", type="HELP_REQUEST", to="supervisor", payload={"text": "stuck", "blocking": True})
     hire(stage, first=(f"{ask}; sleep 300", "echo a > a"))
@@ -106,7 +128,7 @@ def test_a_request_for_help_that_a_person_closes_lets_the_session_go_on(stage: S
     stage.step_until(lambda: stage.attempts("A")[-1].state is AttemptState.PARKED)
     assert agents(stage, "A")[0].kill_cause == "help", "a program that lingers holds no worker"
     with stage.hive.ledger.write(ME) as tx:
-        close_mail(tx, find(stage, type="HELP_REQUEST")[0], "do as you like")
+        close_mail(tx, PROTOCOL, find(stage, type="HELP_REQUEST")[0], "do as you like")
     assert stage.finish() is ConvoyState.COMPLETE
 
 
@@ -234,9 +256,9 @@ def test_a_task_at_work_is_handed_to_another_runner_and_keeps_everything(stage: 
     work = stage.hive.places.sandbox("work/A", 1) / "work"
     stage.step_until((work / "half").exists)
     with stage.hive.ledger.write(ME) as tx:
-        assert hand_off(tx, stage.task("A"), agent="ann", runner="second", note="which runner: the second")
+        assert hand_off(tx, PROTOCOL, stage.task("A"), agent="ann", runner="second", note="which runner: the second")
     with stage.hive.ledger.write(ME) as tx:
-        assert not hand_off(tx, stage.task("A"), agent="ann", runner="second"), "it is theirs already"
+        assert not hand_off(tx, PROTOCOL, stage.task("A"), agent="ann", runner="second"), "it is theirs already"
     assert stage.finish() is ConvoyState.COMPLETE
     assert [(run.runner, run.kill_cause) for run in agents(stage, "A")] == [("first", "handed off"), ("second", None)]
     assert len(stage.attempts("A")) == 1

@@ -13,7 +13,7 @@ from hivekeeper.commands.queue import submit_branch
 from hivekeeper.commands.tasks import cancel_task, hand_off
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.domain.protocol import PROTOCOL, REWORK_REQUEST, Draft, Role
+from hivekeeper.domain.protocol import HELP_REQUEST, PROTOCOL, REWORK_REQUEST, Draft, Role
 from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.states import AttemptState, ConvoyState, MailState, RunState, TaskState
 from hivekeeper.git.clone import hash_file, read_head
@@ -187,16 +187,22 @@ def test_a_head_that_no_save_brings_is_saved_for_once(stage: Scene, repository: 
     stage.finish()
 
 
-def test_a_task_that_waits_for_help_and_is_handed_off_continues(stage: Scene, repository: Repository) -> None:
-    ask = write("help", type="HELP_REQUEST", to="supervisor", payload={"text": "stuck", "blocking": True})
+@pytest.mark.parametrize("type_", ["HELP_REQUEST", "STUCK"])
+def test_a_task_that_waits_for_help_and_is_handed_off_continues(
+    stage: Scene, repository: Repository, type_: str
+) -> None:
+    """Also if it asked by a type of the person's own that is like a request for help."""
+    protocol = {**PROTOCOL, "STUCK": replace(PROTOCOL[HELP_REQUEST], name="STUCK", base=HELP_REQUEST)}
+    ask = write("help", type=type_, to="supervisor", payload={"text": "stuck", "blocking": True})
     hire(stage, first=(ask,), second=("echo a > a",))
+    stage.hive = replace(stage.hive, settings=replace(stage.hive.settings, protocol=protocol))
     stage.submit(prompt("A"), repos=(repository.spec(),))
     stage.step_until(lambda: bool(stage.attempts("A")) and stage.attempts("A")[-1].state is AttemptState.PARKED)
     with stage.hive.ledger.write(ME) as tx:
-        hand_off(tx, stage.task("A"), runner="second")
+        hand_off(tx, protocol, stage.task("A"), runner="second")
+    assert needs(stage) == []
     assert stage.finish() is ConvoyState.COMPLETE
     assert [run.runner for run in agents(stage, "A")] == ["first", "second"]
-    assert needs(stage) == []
 
 
 def test_a_handoff_before_the_session_has_started_costs_no_attempt(stage: Scene, repository: Repository) -> None:
@@ -210,7 +216,7 @@ def test_a_handoff_before_the_session_has_started_costs_no_attempt(stage: Scene,
             loop.run_once()
     assert agents(stage, "A")[0].state is RunState.INTENDED
     with stage.hive.ledger.write(ME) as tx:
-        hand_off(tx, stage.task("A"), runner="second")
+        hand_off(tx, PROTOCOL, stage.task("A"), runner="second")
     assert stage.finish() is ConvoyState.COMPLETE
 
 

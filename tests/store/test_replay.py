@@ -35,6 +35,7 @@ from hivekeeper.domain.events import (
 )
 from hivekeeper.domain.owners import attempt_owner
 from hivekeeper.domain.plan import PlanSpec, RepoSpec, TaskSpec
+from hivekeeper.domain.protocol import PROTOCOL
 from hivekeeper.domain.report import Outcome, Report, Usage
 from hivekeeper.domain.rows import AttemptRow, ConvoyRow, MergeRow, RepoRow, RunRow, TaskRow
 from hivekeeper.domain.run import Ending, RunSpec
@@ -423,7 +424,7 @@ def write_the_rest(world: World) -> None:
     with world.ask() as tx:
         tasks.retry_task(tx, world.task("c-failed/first"))
         tasks.edit_task(tx, world.task("prompted/p"), prompt="Do it well.")
-        tasks.hand_off(tx, world.task("prompted/p"), agent="ann", runner="codex")
+        tasks.hand_off(tx, PROTOCOL, world.task("prompted/p"), agent="ann", runner="codex")
         plans.submit_plan(tx, PlanSpec("prompted", (), defaults={"attempts": 2}))
     write_the_agents(world)
     with world.keep() as tx:

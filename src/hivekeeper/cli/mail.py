@@ -91,7 +91,7 @@ def mail_read(mail: Mail, *, json: Json = False) -> None:
         row = views.get_mail(connection, mail)
     if row.is_open and row.receiver in p.ADDRESSES and not row.expects_reply:
         with hive.ledger.write(me()) as tx:
-            commands.close_mail(tx, row, "read")
+            commands.close_mail(tx, p.PROTOCOL, row, "read")
     _print_thread([views.show_mail(row)], json=json)
 
 
@@ -132,11 +132,12 @@ def mail_reply(mail: Mail, text: Text = "", *, type_: Type = p.INFORM, payload: 
 @mail_app.command("done")
 def mail_done(mail: Mail, reason: Reason = "") -> None:
     """Close a message to you without a reply."""
-    with read_here().ledger.write(me()) as tx:
+    hive = open_here()
+    with hive.ledger.write(me()) as tx:
         row = views.get_mail(tx.connection, mail)
         if row.receiver not in p.ADDRESSES:
             raise InputError(f"{row.id} is to {row.receiver}, not to you.", advice="Type: hive mail inbox")
-        closed = commands.close_mail(tx, row, reason or "closed by a person")
+        closed = commands.close_mail(tx, hive.settings.protocol, row, reason or "closed by a person")
     typer.echo(f"{row.id} is done." if closed else f"{row.id} was done already.")
 
 

@@ -168,7 +168,7 @@ def task_handoff(
         hive.settings.check_runner(runner)
     with hive.ledger.write(me()) as tx:
         row = get_task(tx.connection, task)
-        done = tasks.hand_off(tx, row, agent=to, runner=runner, note=words)
+        done = tasks.hand_off(tx, hive.settings.protocol, row, agent=to, runner=runner, note=words)
     who = " on ".join(filter(None, (to, runner)))
     typer.echo(f"{row.key} is handed off to {who}." if done else f"{row.key} is with {who} already.")
     if done and row.state in AT_REST:

@@ -160,7 +160,7 @@ def reply_as_person(
     if isinstance(found, str):
         raise InputError(f"The reply was not sent: {found}.", advice=f"To close the request: hive mail done {mail.id}")
     sent = _send(tx, known, replace(found, address=mail.sender), payload, mail)
-    close_mail(tx, mail, f"answered by {sent.id}")
+    close_mail(tx, protocol, mail, f"answered by {sent.id}")
     return sent
 
 
@@ -191,23 +191,44 @@ def get_row(tx: Transaction, mail: str) -> MailRow:
     return row
 
 
-def close_mail(tx: Transaction, mail: MailRow, why: str) -> bool:
-    """Record that a person has dealt with a message; False when it was settled before."""
+def close_mail(tx: Transaction, protocol: Mapping[str, p.MessageType], mail: MailRow, why: str) -> bool:
+    """Record that a person has dealt with a message; False when it was settled before.
+
+    A task that waits for it continues, unless it asked for more.
+    """
     now = queries.find_mail(tx.connection, mail.id)
     if now is None or not now.is_open:
         return False
     tx.record(e.MailClosed(mail.id), why=why)
-    if mail.origin_task and mail.get_payload().get("blocking"):
-        lift_hold(tx, "task", mail.origin_task, cause=HELP, why=why)
+    if _is_waited_for(protocol, mail):
+        others = _list_asked(tx.connection, mail.origin_task)
+        if not any(_is_waited_for(protocol, each) for each in others):
+            lift_hold(tx, "task", mail.origin_task, cause=HELP, why=why)
     return True
 
 
-def close_help(tx: Transaction, task: TaskRow, why: str) -> None:
+def close_help(tx: Transaction, protocol: Mapping[str, p.MessageType], task: TaskRow, why: str) -> None:
     """Record that a person has dealt with what a task's workers asked for, so that it does not wait for that."""
-    for mail in queries.list_open_mail_of_task(tx.connection, task.key):
-        if mail.type == p.HELP_REQUEST and mail.receiver in p.ADDRESSES:
-            close_mail(tx, mail, why)
+    for mail in _list_asked(tx.connection, task.key):
+        if _is_help(protocol, mail):
+            close_mail(tx, protocol, mail, why)
     lift_hold(tx, "task", task.key, cause=HELP, why=why)
+
+
+def _list_asked(connection: Connection, task: str) -> list[MailRow]:
+    """List the open messages of a task's workers to the hive and to people."""
+    return [mail for mail in queries.list_open_mail_of_task(connection, task) if mail.receiver in p.ADDRESSES]
+
+
+def _is_help(protocol: Mapping[str, p.MessageType], mail: MailRow) -> bool:
+    known = protocol.get(mail.type)
+    return known is not None and known.handled_as == p.HELP_REQUEST
+
+
+def _is_waited_for(protocol: Mapping[str, p.MessageType], mail: MailRow) -> bool:
+    """Whether a task waits for what it asked; by a type that is not known any more it may have asked for help."""
+    may_be_help = mail.type not in protocol or _is_help(protocol, mail)
+    return may_be_help and mail.origin != "" and bool(mail.get_payload().get("blocking"))
 
 
 def requeue_mail(tx: Transaction, protocol: Mapping[str, p.MessageType], mail: MailRow, draft: p.Draft) -> MailRow:

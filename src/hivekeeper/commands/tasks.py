@@ -1,9 +1,12 @@
 """A person's wishes about one task."""
 
+from collections.abc import Mapping
+
 from hivekeeper.commands.agents import begin_session
 from hivekeeper.commands.mail import close_help, send_handoff, write_to_next
 from hivekeeper.commands.runs import request_kill
 from hivekeeper.domain import events as e
+from hivekeeper.domain.protocol import MessageType
 from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.run import DOWN, HANDED_OFF
 from hivekeeper.domain.states import AT_REST, OPEN_TASKS, AttemptState, ConvoyState, RunState, TaskState
@@ -55,7 +58,13 @@ def retry_task(tx: Transaction, task: TaskRow, *, why: str = "", note: str = "")
 
 
 def hand_off(
-    tx: Transaction, task: TaskRow, *, agent: str | None = None, runner: str | None = None, note: str = ""
+    tx: Transaction,
+    protocol: Mapping[str, MessageType],
+    task: TaskRow,
+    *,
+    agent: str | None = None,
+    runner: str | None = None,
+    note: str = "",
 ) -> bool:
     """Give a task to another agent or runner with everything kept; False when it is theirs already.
 
@@ -82,7 +91,7 @@ def hand_off(
     session = begin_session(tx, agent, why=f"for {task.key}") if agent and attempt and attempt.session else 0
     tx.record(e.TaskHandedOff(task.key, owner, details, runners, attempt_number, session), why=note)
     send_handoff(tx, task, owner, {"text": note or f"You take over {task.key} from {before}."})
-    close_help(tx, task, "the task was handed off")
+    close_help(tx, protocol, task, "the task was handed off")
     for run in queries.list_runs_of_attempt(tx.connection, task.key, task.attempts) if is_in_session else ():
         # One that has not started yet is stopped by the dispatcher: an end before the start would leave nobody sure.
         if run.kind == "agent" and run.runner and run.state is RunState.RUNNING:
