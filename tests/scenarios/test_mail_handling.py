@@ -15,7 +15,9 @@ from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.runner import PromptBy, Reach, Runner
 from hivekeeper.domain.states import AttemptState, ConvoyState, MailState, RunState, TaskState
 from hivekeeper.store import queries
+from hivekeeper.store.ledger import read_events
 from hivekeeper.views.convoys import show_convoy
+from hivekeeper.views.events import show_event
 from hivekeeper.views.mail import find_reader, say_when
 from hivekeeper.views.status import show_status
 from tests.scenarios.conftest import Scene
@@ -192,7 +194,14 @@ while True:
     (dropped,) = find(stage, state="DROPPED")
     assert (dropped.hops, dropped.reason) == (13, "hop-cap: the conversation has passed 12 hops")
     assert {row.thread for row in find(stage, type="query")} == {find(stage, type="query")[0].id}
-    assert any(what.startswith("A message from") and "hop-cap" in what for what, _ in needs(stage))
+    assert (
+        f"A message from {dropped.sender} to {dropped.receiver} was dropped: {dropped.reason}.",
+        f"hive mail thread {dropped.id}",
+    ) in needs(stage)
+    with stage.hive.ledger.read() as connection:
+        (drop,) = (shown["drop"] for event in read_events(connection, 0, -1) if "drop" in (shown := show_event(event)))
+    ends = {"from": dropped.sender, "to": dropped.receiver, "id": dropped.id, "thread": dropped.thread}
+    assert drop == {"kind": "drop", "reason": "hop-cap", "hops": 13, **ends}
 
 
 def test_mail_to_nobody_comes_back_and_mail_to_an_agent_without_a_worker_waits_for_its_session(

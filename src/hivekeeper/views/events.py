@@ -7,6 +7,7 @@ from hivekeeper.domain import events as e
 from hivekeeper.domain.events import Event
 from hivekeeper.domain.holds import describe_hold
 from hivekeeper.domain.protocol import ADDRESSES
+from hivekeeper.domain.states import MailState
 from hivekeeper.views.rows import pick
 
 _LONGEST_WHY = 120
@@ -19,12 +20,23 @@ NOTABLE: frozenset[type[e.Body]] = frozenset(
 
 
 def show_event(event: Event) -> dict[str, Any]:
-    """Show an event as it is recorded."""
+    """Show an event as it is recorded, and of a message that was dropped what a reader of drops looks for."""
     return {
         **pick(event.body, "kind", "subject"),
         **pick(event, "seq", "occurred_at", "recorded_at", "who", "why", "epoch", "hash"),
         "data": json.loads(e.encode_body(event.body)),
+        **_show_drop(event.body, event.why),
     }
+
+
+def _show_drop(body: e.Body, why: str) -> dict[str, Any]:
+    match body:
+        case e.MailSettled(outcome=MailState.DROPPED):
+            limit = why.partition(":")[0]  # its name comes first
+            shown = pick(body, "thread", "hops", **{"from": "sender", "to": "receiver", "id": "mail"})
+            return {"drop": {"kind": "drop", "reason": limit, **shown}}
+        case _:
+            return {}
 
 
 def say_event(event: Event) -> str:
