@@ -5,7 +5,9 @@ from hivekeeper.domain.lease import KeeperState
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.protocol import PRIORITY_MERGE
+from hivekeeper.domain.rows import MergeRow
 from hivekeeper.domain.states import ConvoyState, MailState, TaskState
+from hivekeeper.merging.entries import Entry, find_hotfix_notices
 from hivekeeper.store import queries
 from hivekeeper.views.status import show_status
 from tests.scenarios.conftest import Scene
@@ -40,6 +42,37 @@ def test_a_hotfix_lands_while_workers_work_and_tells_each_whether_it_must_rebase
     assert stage.finish() is ConvoyState.COMPLETE
     assert repository.git("show", "hive/main:shared") == "ONE\ntwo\nthree\nfour\nFIVE"
     assert len(repository.landed()) == 3
+
+
+def test_a_worker_is_not_to_rebase_over_what_others_landed_nor_over_what_its_clone_has(
+    stage: Scene, repository: Repository
+) -> None:
+    """One began before the file was changed by another, one when the hotfix was there."""
+    go = stage.root.parent / "go"
+    repository.commit({"shared": "one\n\ntwo\n"}, "second")
+    old, new = (TaskSpec(name, f"echo {name} > {name}; until test -e '{go}'; do sleep 0.02; done", repo="app")
+                for name in ("OLD", "NEW"))  # fmt: skip
+    stage.submit(old, TaskSpec("OTHER", "sed -i s/two/TWO/ shared", repo="app"), repos=(repository.spec(),))
+    stage.step_until(lambda: _has_changed(stage, "OLD") and stage.task("OTHER").state is TaskState.COMPLETE)
+    repository.git("checkout", "--quiet", "-b", "fix")
+    repository.commit({"shared": "ONE\n\ntwo\n"}, "fix it")
+    repository.git("checkout", "--quiet", "main")
+    with stage.hive.ledger.write(ME) as tx:
+        fix = submit_branch(tx, stage.repo(), "fix", repository.git("rev-parse", "fix"), is_hotfix=True).task
+    stage.step_until(lambda: stage.task(fix.partition("/")[2], "queue").state is TaskState.COMPLETE)
+    (told,) = _list_told(stage, "OLD")
+    assert (told["must_rebase"], told["touched"], told["paths"]) == (False, [], ["shared"])
+    stage.submit(new, convoy="late")
+    stage.step_until((stage.hive.places.sandbox("late/NEW", 1) / "work" / "NEW").exists)
+    with stage.hive.ledger.read() as connection:
+        (row,) = queries.list_rows(connection, MergeRow, "task", task=fix)
+        (attempt,), task = queries.list_attempts_of_task(connection, fix), queries.find_task(connection, fix)
+        assert task is not None
+        entry = Entry(row, task, attempt, stage.repo(), ())
+        notices = find_hotfix_notices(connection, stage.hive.places, entry, ("shared",))
+    assert [(task.id, body["touched"]) for task, _, body in notices] == [("OLD", [])]
+    go.touch()
+    assert stage.finish() is ConvoyState.COMPLETE
 
 
 REBASE = """

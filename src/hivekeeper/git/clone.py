@@ -20,6 +20,11 @@ def hash_file(top: Path, path: str) -> str | None:
     return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
 
 
+def read_base(sandbox: Path) -> str | None:
+    """Return the commit that the clone in a sandbox was made at; None while it is being made."""
+    return _to_commit(_read_text(sandbox, "base"))
+
+
 def read_head(top: Path) -> str | None:
     """Return the commit that a clone is at, as its files say; None if they say nothing that can be a commit."""
     head = _read_text(top, ".git/HEAD")

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, assert_never
 
 from hivekeeper.clock import to_seconds
@@ -17,7 +18,7 @@ from hivekeeper.domain.rows import AttemptRow, MergeRow, RepoRow, RunRow, TaskRo
 from hivekeeper.domain.states import AttemptState, MergeState
 from hivekeeper.domain.wording import say_count
 from hivekeeper.git.candidate import MAX_TEXT, Change, Empty, Strays, Unresolved, Unsound
-from hivekeeper.git.clone import hash_file
+from hivekeeper.git.clone import hash_file, read_base, read_head
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import integration_ref
 from hivekeeper.places import Places
@@ -173,16 +174,16 @@ HotfixNotices = list[tuple[TaskRow, AttemptRow, dict[str, Any]]]
 def find_hotfix_notices(connection: Connection, places: Places, entry: Entry, changed: Sequence[str]) -> HotfixNotices:
     """Find the working attempts to notify of a hotfix; those that changed a file of it must rebase.
 
-    Reads git and workers' files, so it runs before the transaction. Later attempts start from the hotfix.
+    Reads git and workers' files, so it runs before the transaction. A clone that contains the hotfix is left alone.
     """
-    files = Mirror(places.mirror(entry.repo.name)).list_files(str(entry.row.base))
-    before = {path: files[path].split()[1] if path in files else None for path in changed}
+    hotfix = _Hotfix(Mirror(places.mirror(entry.repo.name)), str(entry.row.base), str(entry.row.candidate), changed)
     notices = HotfixNotices()
     at_work = (pair for state in _NOTIFIED for pair in queries.list_open_attempts(connection, state))
     for attempt, task in at_work:
         if task.repo == entry.repo.name and task.branch is None:
-            work = places.sandbox(task.key, attempt.number) / "work"
-            touched = [path for path in changed if hash_file(work, path) != before[path]]
+            touched = hotfix.find_touched(places.sandbox(task.key, attempt.number))
+            if touched is None:
+                continue
             body = {
                 "commit": entry.row.candidate,
                 "paths": list(map(as_text, changed)),
@@ -191,6 +192,48 @@ def find_hotfix_notices(connection: Connection, places: Places, entry: Entry, ch
             }
             notices.append((task, attempt, body))
     return notices
+
+
+class _Hotfix:
+    """A hotfix, compared with workers' clones; what is found of a commit is kept, for many clones are at the same."""
+
+    def __init__(self, mirror: Mirror, base: str, commit: str, changed: Sequence[str]) -> None:
+        self._mirror, self._base, self._commit, self._changed = mirror, base, commit, changed
+        self._forks: dict[str, str | None] = {}
+        self._versions: dict[str, list[str | None]] = {}
+
+    def find_touched(self, sandbox: Path) -> list[str] | None:
+        """Find the files of it that a worker has changed itself; None if its clone contains the hotfix.
+
+        A file is as somebody else left it if it is as it was where the clone began, or where the worker has rebased to,
+        or where the hotfix was made.
+        """
+        found = (read_base(sandbox), read_head(sandbox / "work"))
+        commits = [commit for commit in dict.fromkeys(found) if commit is not None]
+        forks = [self._find_fork(commit) for commit in commits]
+        if self._commit in forks:
+            return None
+        if not commits:  # its clone is being made
+            return []
+        known = [self._read_versions(fork) for fork in (*forks, self._base) if fork is not None]
+        return [
+            path
+            for path, *versions in zip(self._changed, *known, strict=True)
+            if hash_file(sandbox / "work", path) not in versions
+        ]
+
+    def _find_fork(self, commit: str) -> str | None:
+        """Find where a clone's history parts from the hotfix's; None if the commit was never saved."""
+        if commit not in self._forks:
+            self._forks[commit] = self._mirror.find_merge_base(commit, self._commit)
+        return self._forks[commit]
+
+    def _read_versions(self, commit: str) -> list[str | None]:
+        """Read what each file was called by its content, at a commit."""
+        if commit not in self._versions:
+            files = self._mirror.list_files(commit)
+            self._versions[commit] = [files[path].split()[1] if path in files else None for path in self._changed]
+        return self._versions[commit]
 
 
 def send_hotfix_notices(tx: Transaction, notices: HotfixNotices) -> None:
