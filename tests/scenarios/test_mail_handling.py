@@ -4,6 +4,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+from rich.console import Console
+
+from hivekeeper.cli import render
 from hivekeeper.commands.mail import close_mail, reply_as_person, send_as_person
 from hivekeeper.commands.queue import submit_branch
 from hivekeeper.commands.tasks import hand_off
@@ -20,6 +24,7 @@ from hivekeeper.views.convoys import show_convoy
 from hivekeeper.views.events import show_event
 from hivekeeper.views.mail import find_reader, say_when
 from hivekeeper.views.status import show_status
+from hivekeeper.views.workers import list_workers
 from tests.scenarios.conftest import Scene
 from tests.scenarios.letters import AGENT
 from tests.stage import ME, Repository
@@ -134,7 +139,9 @@ def test_a_request_for_help_that_a_person_closes_lets_the_session_go_on(stage: S
     assert stage.finish() is ConvoyState.COMPLETE
 
 
-def test_what_a_worker_says_of_its_progress_is_shown_with_its_task(stage: Scene, repository: Repository) -> None:
+def test_what_a_worker_says_of_its_progress_is_shown_with_its_task_and_wherever_workers_are(
+    stage: Scene, repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
     go = stage.root.parent / "go"
     say = write("status", type="STATUS_UPDATE", to="dashboard", text="3 of 5 files done")
     stage.submit(TaskSpec("A", f"{say}; until test -e {go}; do sleep 0.02; done; echo a > a", repo="app"),
@@ -142,7 +149,13 @@ def test_what_a_worker_says_of_its_progress_is_shown_with_its_task(stage: Scene,
     stage.step_until(lambda: bool(stage.attempts("A")) and stage.attempts("A")[0].progress != "")
     with stage.hive.ledger.read() as connection:
         (task,) = show_convoy(connection, stage.convoy())["task_list"]
-    assert task["progress"] == "3 of 5 files done"
+        assert stage.keeper is not None
+        workers = list_workers(connection, stage.keeper.runs, now=stage.clock.now())
+    assert [task["progress"], *(worker["progress"] for worker in workers)] == ["3 of 5 files done"] * 2
+    render.print_workers(workers)
+    assert "3 of 5 files done" in capsys.readouterr().out, "by hive worker ls"
+    Console(width=100).print(render.draw_workers(workers, 5))
+    assert "3 of 5 files done" in capsys.readouterr().out, "in the picture of hive run"
     go.touch()
     assert stage.finish() is ConvoyState.COMPLETE
 
