@@ -206,6 +206,18 @@ def test_mcp_servers_are_a_file_where_a_program_reads_one(
     }
 
 
+def test_opencode_reads_its_servers_from_a_file_that_is_not_in_the_repository(sandbox: Sandbox) -> None:
+    sandbox.install("opencode", '#!/bin/sh\ncp "$OPENCODE_CONFIG" "$HOME/read"\n')
+    runner = replace(PRESETS["opencode"], servers=SERVERS)
+    for resume in (False, True):
+        assert sandbox.run(runner.make_argv(SESSION, resume=resume)).returncode == 0
+        assert json.loads((sandbox.home / "read").read_text())["mcp"] == {
+            "files": {"type": "local", "command": ["npx", "-y", "server", "/data"]},
+            "clock": {"type": "local", "command": ["clock"]},
+        }
+    assert list(sandbox.work.iterdir()) == []
+
+
 @pytest.mark.parametrize("program", PRESETS)
 def test_a_shell_understands_every_preset(program: str) -> None:
     for servers in ({}, SERVERS):

@@ -51,7 +51,8 @@ class Mcp:
 
     In `flag`, {name} is replaced by the server's name, {line} by its command line, {command} and {args} by the same as
     JSON, and {variables} by the JSON list of `WORKER_VARIABLES`. In `text`, {servers} is replaced by the JSON mapping
-    of all of them, each with what `extra` adds; `flag` may then name the file as {file}.
+    of all of them, each with what `extra` adds; `flag` may then name the file as {file}. A program for which it
+    `is_list` takes a server's command and arguments as one list.
     A program for which it `is_kept` knows a session's servers when it resumes it, and refuses to be told again.
     """
 
@@ -60,7 +61,12 @@ class Mcp:
     file: str = ""
     text: str = ""
     extra: Mapping[str, object] = field(default_factory=dict)
+    is_list: bool = False
     is_kept: bool = False
+
+    def describe(self, argv: Sequence[str]) -> dict[str, object]:
+        """Write a server's command as the program's file has it."""
+        return {"command": list(argv)} if self.is_list else {"command": argv[0], "args": list(argv[1:])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +187,7 @@ class Runner:
                 for word in self.mcp.flag.split()
             ]
             return " ".join(words), ""
-        servers = {
-            name: {"command": argv[0], "args": list(argv[1:]), **self.mcp.extra} for name, argv in self.servers.items()
-        }
+        servers = {name: {**self.mcp.describe(argv), **self.mcp.extra} for name, argv in self.servers.items()}
         text = self.mcp.text.replace("{servers}", json.dumps(servers))
         return self.mcp.flag.replace("{file}", f'"$HOME"/{self.mcp.file}'), _write(self.mcp.file, text)
 

@@ -9,18 +9,27 @@ from hivekeeper.runners.reading import Reader, as_micro, as_number, as_text, at
 
 # While it tries again it is silent but for its log.
 _FLAGS = "--format json --auto --print-logs --log-level ERROR"
+# Read between the person's own settings, which are copied, and those of the repository.
+_SERVERS = 'OPENCODE_CONFIG="$HOME/.hive-mcp.json"'
 RUNNER = Runner(
     name="opencode",
-    command=f"opencode run {_FLAGS} {{args}}",
+    command=f"{_SERVERS} opencode run {_FLAGS} {{args}}",
     # In the same place only: from elsewhere it goes on in the old one.
-    resume=f"opencode run {_FLAGS} -s {{session}} {{args}}",
+    resume=f"{_SERVERS} opencode run {_FLAGS} -s {{session}} {{args}}",
     prompt=PromptBy.STDIN,
     environment={"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"},
     inherit=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
     sign_in=("~/.local/share/opencode/auth.json", "~/.config/opencode/opencode.json"),
     output="opencode",
     reach=Reach.INTERRUPT,
-    mcp=Mcp(McpBy.NONE),
+    # Without the name of its schema it would write that into the file.
+    mcp=Mcp(
+        McpBy.FILE,
+        file=".hive-mcp.json",
+        text='{"$schema": "https://opencode.ai/config.json", "mcp": {servers}}',
+        extra={"type": "local"},
+        is_list=True,
+    ),
     log="home/.local/share/opencode/opencode.db*",
     configuration=("opencode.json", "opencode.jsonc", ".opencode/*"),
 )
