@@ -154,6 +154,8 @@ def test_an_mcp_server_of_hive_toml_is_there_for_every_worker(set_stage: MakeSta
     stub = Path(__file__).parents[1] / "fakemodel" / "mcp_stub.py"
     name = "calls.jsonl" if program == "goose" else "calls 'so far'.jsonl"  # goose parts words at every blank
     argv = [sys.executable, str(stub), name]  # where the worker is
+    slow = [*("sh", "-c", 'sleep 2; exec "$@"', "sh"), *argv]
+    argv = argv if program == "goose" else slow
     stage.set(f"\n[runners.{program}]\nmcp = {{status = {json.dumps(argv)}}}\n")
     stage.write_plan({"id": "a", "runner": program, "prompt": "Please tell how it stands."})
     stage.say("run", "plan.yaml")

@@ -6,7 +6,8 @@ from hivekeeper.domain.report import Usage
 from hivekeeper.domain.runner import Mcp, McpBy, PromptBy, Reach, Runner
 from hivekeeper.runners.reading import Reader, as_number, as_text, at
 
-_FLAGS = "--json --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check"
+# The last has it wait for its MCP servers: one that takes longer than a second would be missing from its first turn.
+_FLAGS = "--json --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check -c mcp_optional_startup_grace_ms=0"
 RUNNER = Runner(
     name="codex",
     command=f"codex exec {_FLAGS} {{args}} -",
