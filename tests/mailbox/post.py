@@ -17,6 +17,7 @@ from hivekeeper.domain.run import Claim, RunSpec
 from hivekeeper.domain.steps import Start
 from hivekeeper.hive import Hive
 from hivekeeper.keeper.keeper import Keeper
+from hivekeeper.loops.router import Router
 from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, SENT, Mailbox
 from hivekeeper.places import Places
 from hivekeeper.settings import Settings
@@ -55,7 +56,8 @@ class Post:
         create_ledger(self.places.ledger)
         self.ledger = open_ledger(self.places.ledger, self.clock)
         self.keeper = Keeper(Hive(self.places, Settings(workers=len(workers), hourly=hourly), self.ledger))
-        (self.router,) = self.keeper.loops = [loop for loop in self.keeper.loops if loop.name == "router"]
+        (self.router,) = (loop for loop in self.keeper.loops if isinstance(loop, Router))
+        self.keeper.loops = [self.router]
         with self.ledger.write(ME) as tx:
             submit_plan(
                 tx, PlanSpec("work", tuple(TaskSpec(name, "true", outputs=(name,), agent=name) for name in workers))

@@ -3,7 +3,9 @@
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from hivekeeper.domain.mail import Unreadable
 from hivekeeper.domain.protocol import MAX_DEPTH, PROTOCOL, read_draft
 from hivekeeper.mailbox import boxes
-from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, SENT, Delivery, Mailbox, deliver, read_json
+from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, SENT, Delivery, Listed, Mailbox, deliver, read_json
 from hivekeeper.mailbox.watching import Watcher
 
 JSON = st.recursive(
@@ -56,6 +58,14 @@ def box(tmp_path: Path) -> Path:
     return tmp_path / "mail"
 
 
+def get_only(mailbox: Mailbox) -> Listed:
+    """Get the one file of an outbox."""
+    listed = mailbox.list_outbox()
+    assert listed is not None
+    assert len(listed) == 1
+    return listed[0]
+
+
 def test_a_message_is_delivered_once_and_one_half_written_before_is_replaced(box: Path) -> None:
     (box / INBOX / ".1.json.part").write_text('{"half')
     for _ in range(2):
@@ -82,8 +92,8 @@ def test_a_directory_that_its_worker_made_unusable_is_usable_again(box: Path) ->
     for name, mode in ((f"{OUTBOX}/{SENT}", 0o400), (INBOX, 0o500), (OUTBOX, 0)):
         (box / name).chmod(mode)
     with Mailbox(box) as mailbox:
-        assert [each.name for each in mailbox.list_outbox() or ()] == ["m.json"]
-        mailbox.finish("m.json")
+        listed = get_only(mailbox)
+        mailbox.finish(listed)
         mailbox.open(INBOX)
     assert (box / OUTBOX / SENT / "m.json").exists()
     assert {(box / name).stat().st_mode & 0o777 for name in (OUTBOX, INBOX)} == {0o700}
@@ -103,8 +113,87 @@ def test_files_sent_under_one_name_are_all_kept(box: Path) -> None:
     for text in ("one", "two", "three"):
         (box / OUTBOX / "m.json").write_text(text)
         with Mailbox(box) as mailbox:
-            mailbox.finish("m.json")
+            listed = get_only(mailbox)
+            mailbox.finish(listed)
     assert sorted(path.read_text() for path in (box / OUTBOX / SENT).iterdir()) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize("name", ["m.json", "é" * 120])
+def test_each_file_that_was_refused_lies_beside_its_own_reason(box: Path, name: str) -> None:
+    for text in ("one", "two", "three"):
+        (box / OUTBOX / name).write_text(text)
+        with Mailbox(box) as mailbox:
+            listed = get_only(mailbox)
+            mailbox.finish(listed, f"not {text}")
+    sent = box / OUTBOX / SENT
+    bad = [path for path in sent.iterdir() if path.suffix != ".reason"]
+    reasons = {path.read_text(): (sent / f"{path.name}.reason").read_text() for path in bad}
+    assert reasons == {text: f"not {text}\n" for text in ("one", "two", "three")}
+
+
+def test_a_reason_of_an_earlier_file_is_replaced_and_what_is_in_its_place_holds_nobody_up(box: Path) -> None:
+    sent = box / OUTBOX / SENT
+    (sent / "bad-m.json.reason").write_text("of another\n")
+    (sent / "bad-n.json.reason").mkdir()
+    for name in ("m.json", "n.json"):
+        (box / OUTBOX / name).write_text("{")
+    with Mailbox(box) as mailbox:
+        for listed in mailbox.list_outbox() or ():
+            mailbox.finish(listed, "it is not JSON")
+    assert (sent / "bad-m.json.reason").read_text() == "it is not JSON\n"
+    assert (sent / "bad-n.json").exists()
+
+
+def replace_file(path: Path) -> None:
+    """Put another file in the place of one, whole."""
+    path.with_name(".two").write_text("two")
+    path.with_name(".two").rename(path)
+
+
+def write_in_place(path: Path) -> None:
+    path.write_text("two")
+
+
+def test_what_has_replaced_a_file_that_was_read_stays_in_the_outbox(box: Path) -> None:
+    for change in (replace_file, write_in_place):
+        (box / OUTBOX / "m.json").write_text("one!")
+        with Mailbox(box) as mailbox:
+            listed = get_only(mailbox)
+            change(box / OUTBOX / "m.json")
+            mailbox.finish(listed)
+            mailbox.finish(listed, "it is not JSON")
+        assert (box / OUTBOX / "m.json").read_text() == "two"
+        assert list((box / OUTBOX / SENT).iterdir()) == []
+
+
+@pytest.mark.parametrize("change", [replace_file, write_in_place])
+def test_what_replaces_a_file_while_that_is_moved_is_put_back(
+    box: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    rename = os.rename
+
+    def rename_late(*arguments: Any, **where: Any) -> None:  # noqa: ANN401 - handed on
+        monkeypatch.setattr(os, "rename", rename)
+        change(box / OUTBOX / "m.json")
+        rename(*arguments, **where)
+
+    (box / OUTBOX / "m.json").write_text("one!")
+    with Mailbox(box) as mailbox:
+        listed = get_only(mailbox)
+        monkeypatch.setattr(os, "rename", rename_late)
+        mailbox.finish(listed)
+        again = get_only(mailbox)
+    assert (box / OUTBOX / again.name).read_text() == "two"
+    assert list((box / OUTBOX / SENT).iterdir()) == []
+
+
+def test_a_directory_is_the_same_whatever_is_put_into_it(box: Path) -> None:
+    (box / OUTBOX / "d").mkdir()
+    with Mailbox(box) as mailbox:
+        listed = get_only(mailbox)
+        (box / OUTBOX / "d" / "file").touch()
+        mailbox.finish(listed, "it is not a regular file")
+    assert (box / OUTBOX / SENT / "bad-d").is_dir()
 
 
 def test_an_outbox_with_too_many_names_is_not_listed_and_can_be_set_aside(

@@ -52,7 +52,7 @@ def take(sandbox: Path, reason: str = "") -> list[Draft | str | Unreadable | Non
             read = hive.read(listed)
             assert read is not None
             taken.append(read.problem or read_draft(read.said, PROTOCOL))
-            hive.finish(listed.name, reason)
+            hive.finish(listed, reason)
     return taken
 
 

@@ -3,7 +3,8 @@
 Rules:
 1. A message is a file in a worker's outbox. Its sender, id, time and hops come from the mailbox that holds it and from
    the ledger, never from the file. A file that does not parse is given time before it is quarantined.
-2. What became of a file is recorded before the file is moved, so a file that is found again is the same message.
+2. What became of a file is recorded before the file is moved, so a file that is found again is the same message. Only
+   the very file that was read is moved: what has replaced it is another message.
 3. A message is put into an inbox after it was accepted, and is DELIVERED once its file there is synced. Moving the
    file to `.done` is the acknowledgement.
 4. Mailboxes take turns: of each, only so many files are read at a time. One with more waits behind those that changed.
@@ -59,8 +60,9 @@ class Found:
         if self.box is not None and self.batch.is_flooded:
             self.box.replace_outbox()
         elif self.box is not None:
-            for (name, _), reason in zip(self.batch.files, self.reasons, strict=True):
-                self.box.finish(name, reason)
+            for (listed, _), reason in zip(self.batch.files, self.reasons, strict=True):
+                if listed is not None:
+                    self.box.finish(listed, reason)
 
 
 class Router(Loop):
@@ -212,7 +214,7 @@ class Router(Loop):
             except NotADirectoryError as error:
                 said = Unreadable(f"{error.filename} in its mailbox is a link or a file, and must be a directory")
                 told = Outgoing(task, attempt, str(error.filename), "no directory", said)
-                found.batch.files.append(("", told))
+                found.batch.files.append((None, told))
         yield found
 
     def _watch(self, key: Key, box: Mailbox) -> None:

@@ -32,12 +32,15 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+Stamp = tuple[int, int, int]  # inode, size, time: what changes when a file does, or when it is replaced
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A name in an outbox, and what changes when its file does."""
+    """A name in an outbox, and which file had it."""
 
     name: str
-    stamp: tuple[int, int, int]
+    stamp: Stamp
     at_ns: int
 
 
@@ -122,8 +125,7 @@ class Mailbox:
                     continue
                 with contextlib.suppress(OSError):
                     found = os.stat(entry.name, dir_fd=outbox, follow_symlinks=False)
-                    stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
-                    listed.append(Listed(entry.name, stamp, found.st_mtime_ns))
+                    listed.append(Listed(entry.name, _make_stamp(found), found.st_mtime_ns))
         return sorted(listed, key=lambda each: (each.at_ns, each.name))
 
     def identify_outbox(self) -> str:
@@ -168,32 +170,48 @@ class Mailbox:
             return _refuse(mark, f"it is larger than {MAX_BYTES >> 20} MiB")
         return read_json(data)
 
-    def finish(self, name: str, reason: str = "") -> None:
-        """Move a file to `.sent/NAME`, or if it was refused to `.sent/bad-NAME` beside the reason."""
-        if not reason:
-            self._move(name, name)
+    def finish(self, listed: Listed, reason: str = "") -> None:
+        """Move a file to `.sent/NAME`, or if it was refused to `.sent/bad-NAME` beside the reason.
+
+        What has replaced it since it was listed is another message, and stays in the outbox.
+        """
+        if self._find_stamp(OUTBOX, listed.name) != listed.stamp:
             return
-        bad = f"{BAD}{name}"
-        if len(os.fsencode(bad)) > MAX_NAME:
-            bad = f"{BAD}{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
+        target = self._choose_target(f"{BAD}{listed.name}" if reason else listed.name)
+        if reason:
+            self._write_reason(f"{target}.reason", reason)
+        self._move(listed.name, target)
+        if self._find_stamp(SENT, target) != listed.stamp:  # it was replaced at this very moment
+            again = f"{target.removeprefix(BAD)}~{os.urandom(4).hex()}"  # by now its name may be another's
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(target, again, src_dir_fd=self.open(SENT), dst_dir_fd=self.open(OUTBOX))
+
+    def _find_stamp(self, place: str, name: str) -> Stamp | None:
+        with contextlib.suppress(FileNotFoundError):
+            return _make_stamp(os.stat(name, dir_fd=self.open(place), follow_symlinks=False))
+        return None
+
+    def _choose_target(self, name: str) -> str:
+        """Choose a name in `.sent`; what was sent under one before stays."""
+        fitting = os.fsdecode(os.fsencode(name)[:MAX_NAME])
+        is_free = self._find_stamp(SENT, fitting) is None
+        return fitting if is_free else f"{fitting}~{os.urandom(4).hex()}"
+
+    def _write_reason(self, name: str, reason: str) -> None:
+        with contextlib.suppress(OSError):  # that of a file that is gone
+            os.unlink(name, dir_fd=self.open(SENT))
         with contextlib.suppress(FileExistsError):
-            descriptor = os.open(f"{bad}.reason", _NEW, 0o600, dir_fd=self.open(SENT))
+            descriptor = os.open(name, _NEW, 0o600, dir_fd=self.open(SENT))
             with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{reason}\n")
-        self._move(name, bad)
 
     def _move(self, name: str, target: str) -> None:
-        """Rename a file; one that was sent under this name before stays."""
-        sent = self.open(SENT)
-        with contextlib.suppress(FileNotFoundError):
-            os.stat(target, dir_fd=sent, follow_symlinks=False)
-            target = f"{target}~{os.urandom(4).hex()}"
         with contextlib.suppress(FileNotFoundError):
             try:
-                os.rename(name, target, src_dir_fd=self.open(OUTBOX), dst_dir_fd=sent)
+                os.rename(name, target, src_dir_fd=self.open(OUTBOX), dst_dir_fd=self.open(SENT))
             except PermissionError:  # a directory that is not to be changed
                 _permit(self.open(OUTBOX), name)
-                os.rename(name, target, src_dir_fd=self.open(OUTBOX), dst_dir_fd=sent)
+                os.rename(name, target, src_dir_fd=self.open(OUTBOX), dst_dir_fd=self.open(SENT))
 
     # --- inbox ------------------------------------------------------------------------------------------------------
 
@@ -219,11 +237,7 @@ class Mailbox:
 
     def find_place(self, name: str) -> str:
         """Find where a delivered message is: in the inbox, acknowledged in `.done`, or "" if it is gone."""
-        for place in (INBOX, ACKNOWLEDGED):
-            with contextlib.suppress(FileNotFoundError):
-                os.stat(name, dir_fd=self.open(place), follow_symlinks=False)
-                return place
-        return ""
+        return next((place for place in (INBOX, ACKNOWLEDGED) if self._find_stamp(place, name)), "")
 
 
 @dataclass(slots=True)
@@ -262,6 +276,12 @@ def deliver(deliveries: Sequence[Delivery]) -> None:
             if each.problem is None and (inbox := each.box.open(INBOX)) not in synced:
                 os.fsync(inbox)
                 synced.add(inbox)
+
+
+def _make_stamp(found: os.stat_result) -> Stamp:
+    """Tell which file it is; a directory stays the same whatever is put into it."""
+    is_directory = stat.S_ISDIR(found.st_mode)
+    return found.st_ino, 0 if is_directory else found.st_size, 0 if is_directory else found.st_mtime_ns
 
 
 @contextlib.contextmanager

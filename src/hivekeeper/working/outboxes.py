@@ -24,12 +24,13 @@ Key = tuple[str, int]  # a task and an attempt at it
 
 @dataclass(slots=True)
 class Batch:
-    """Some files of an outbox, each with its name there, and whether there are more.
+    """Some files of an outbox, each as it was listed, and whether there are more.
 
-    Of one that holds too much only that is told: it `is_flooded`, and is to be set aside.
+    What is told of a mailbox itself has no file. Of an outbox that holds too much only that is told: it `is_flooded`,
+    and is to be set aside.
     """
 
-    files: list[tuple[str, Outgoing]] = field(default_factory=list)
+    files: list[tuple[Listed | None, Outgoing]] = field(default_factory=list)
     has_more: bool = False
     is_flooded: bool = False
 
@@ -70,7 +71,7 @@ class Outboxes:
             if (found := box.list_outbox()) is None:
                 said = Unreadable(f"its outbox held more than {MAX_LISTED} files; it was set aside, and is empty now")
                 file = Outgoing(task, attempt, OUTBOX, box.identify_outbox(), said)
-                return Batch([(OUTBOX, file)], is_flooded=True)
+                return Batch([(None, file)], is_flooded=True)
             listed = deque(found)
             if before := self._unsettled.pop(key, None):
                 names = {each.name for each in listed}
@@ -84,7 +85,7 @@ class Outboxes:
             each = listed.popleft()
             size += each.stamp[1]
             if (file_ := self._read(box, task, attempt, each)) is not None:
-                batch.files.append((each.name, file_))
+                batch.files.append((each, file_))
         if listed:
             self._listed[key] = listed
         batch.has_more = bool(listed) or rest is not None  # more may have come while that was read
