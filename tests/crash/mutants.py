@@ -313,14 +313,14 @@ def record_before_delivery() -> None:
     """Record that messages lie in an inbox, and put them there only then."""
     deliver, find = router.Router._deliver, queries.list_deliverable_mail  # noqa: SLF001 - planted where it would be written
 
-    def record_and_deliver(self: router.Router) -> None:
+    def record_and_deliver(self: router.Router) -> int:
         with self._ledger.read() as connection:
             waiting = find(connection, (), router.MAX_DELIVERED)
         with self._ledger.write(self._authority) as tx:
             for mail, _ in waiting:
                 deliver_mail(tx, mail)
         queries.list_deliverable_mail = lambda *_: waiting
-        deliver(self)
+        return deliver(self)
 
     router.Router._deliver = record_and_deliver  # type: ignore[method-assign]  # noqa: SLF001 - see above
 

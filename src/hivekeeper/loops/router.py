@@ -9,7 +9,8 @@ Rules:
    file to `.done` is the acknowledgement.
 4. Mailboxes take turns: of each, only so many files are read at a time. One with more waits behind those that changed.
 5. Mailboxes that changed are read at once; all are looked at from time to time, in case a change was missed.
-6. What is wrong with one mailbox stops no other.
+6. What is wrong with one mailbox stops no other: it is left alone until all are looked at, or until its agent starts or
+   ends. An inbox into which messages cannot be put at two looks in a row is told of.
 """
 
 import errno
@@ -30,7 +31,7 @@ from hivekeeper.domain.schema import Body
 from hivekeeper.domain.states import OPEN_ATTEMPTS, REFUSED_MAIL, AttemptState, MailState
 from hivekeeper.errors import UnavailableError
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.mailbox.boxes import ACKNOWLEDGED, OUTBOX, SENT, Delivery, Mailbox, deliver
+from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, SENT, Delivery, Mailbox, deliver
 from hivekeeper.mailbox.watching import Watcher
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -38,6 +39,7 @@ from hivekeeper.working.outboxes import SETTLE_S, Batch, Key, Outboxes
 
 MAX_BOXES, MAX_LOOKING_S = 64, 0.04  # in a pass
 MAX_DELIVERED = 128  # in a pass
+TOLD_AFTER = 2  # looks in a row at which an inbox took no message: one may be a matter of the moment
 # The pause between two looks at all mailboxes: so long for each of them, and within these bounds.
 SWEEP_S_A_BOX, LEAST_SWEEP_S, MOST_SWEEP_S, SWEEP_UNWATCHED_S = 0.03, 5.0, 60.0, 1.0
 # What is wrong with the machine, and not with one mailbox.
@@ -81,7 +83,8 @@ class Router(Loop):
         self._behind: dict[Key, None] = {}  # those that wait behind them
         self._outboxes = Outboxes(self._places, self._settings.protocol, self._clock)
         self._placed: dict[str, tuple[MailRow, Key]] = {}  # messages that lie in an inbox, which is not recorded yet
-        self._blocked: set[Key] = set()  # mailboxes that something is wrong with, until the next look at all
+        self._blocked: dict[Key, OSError] = {}  # mailboxes that something is wrong with, until the next look at all
+        self._failed: dict[Key, tuple[int, OSError]] = {}  # inboxes that took no message: how often in a row, and why
         self._swept_s = float("-inf")
         self._problem: OSError | None = None  # of the machine
         self._has_more = False
@@ -122,9 +125,9 @@ class Router(Loop):
                     self._due.update(dict.fromkeys(each.key for each in found))  # they are looked at again
                     raise
             for each in found:
-                with self._noting(each.key):
+                with self._noting(each.key), suppress(FileNotFoundError):
                     each.clear()
-        self._deliver()
+        counts["blocked"] = self._deliver()
         self._set_interval()
         if self._problem is not None:
             what = f"Mail could not be carried: {self._problem.strerror}."
@@ -140,8 +143,8 @@ class Router(Loop):
             if error.errno in _OF_MACHINE:
                 self._problem = self._problem or error
                 self._due[key] = None
-            elif error.errno != errno.ENOENT:  # its sandbox is being made
-                self._blocked.add(key)
+            else:
+                self._blocked[key] = error
 
     # --- which mailboxes ----------------------------------------------------------------------------------------------
 
@@ -150,7 +153,7 @@ class Router(Loop):
         while self._runs_seen:
             run = queries.find_run(connection, self._runs_seen.popleft())
             if run is not None and run.kind == "agent" and run.task and run.attempt:
-                self._blocked.discard((run.task, run.attempt))
+                self._blocked = {key: error for key, error in self._blocked.items() if key[0] != run.task}
                 self._due[run.task, run.attempt] = None
                 self._boxes.add((run.task, run.attempt))
         self._due.update(dict.fromkeys(self._watcher.take_changed() - self._behind.keys()))
@@ -164,6 +167,7 @@ class Router(Loop):
             self._boxes = there
             self._outboxes.keep(there)
             self._blocked.clear()
+            self._failed = {key: failed for key, failed in self._failed.items() if key in there}
             self._behind.update(dict.fromkeys(there - self._due.keys()))
         self._due.update(dict.fromkeys(self._outboxes.take_settled()))
 
@@ -200,7 +204,7 @@ class Router(Loop):
         if task is None or attempt is None or attempt.state not in _AT_WORK or attempt.sandbox != "PRESENT":
             return  # of one that has been judged everything was read, and nothing is made again while it is removed
         found = Found(key)
-        with self._noting(key):
+        with self._noting(key), suppress(FileNotFoundError):  # its sandbox is being made
             try:
                 found.box = box = opened.enter_context(Mailbox(self._places.mailbox(*key)))
                 box.open(SENT)
@@ -215,6 +219,10 @@ class Router(Loop):
                 said = Unreadable(f"{error.filename} in its mailbox is a link or a file, and must be a directory")
                 told = Outgoing(task, attempt, str(error.filename), "no directory", said)
                 found.batch.files.append((None, told))
+        times, why = self._failed.get(key, (0, None))
+        if times >= TOLD_AFTER and why is not None:
+            said = Unreadable(f"messages cannot be put into its inbox: {why.strerror}")
+            found.batch.files.append((None, Outgoing(task, attempt, INBOX, "no inbox", said)))
         yield found
 
     def _watch(self, key: Key, box: Mailbox) -> None:
@@ -251,8 +259,8 @@ class Router(Loop):
                     each.reasons.append(_find_reason(receive(tx, self._settings.protocol, self._limits, file)))
         self._placed.clear()
 
-    def _deliver(self) -> None:
-        """Put messages into inboxes."""
+    def _deliver(self) -> int:
+        """Put messages into inboxes; return how many inboxes could not be used."""
         with self._ledger.read() as connection:
             blocked = [task for task, _ in self._blocked]
             waiting = queries.list_deliverable_mail(connection, blocked, MAX_DELIVERED)
@@ -271,6 +279,12 @@ class Router(Loop):
                     if each.problem is not None:
                         raise each.problem
                     self._placed[mail.id] = (mail, key)
+        keys = {(str(mail.task), number) for mail, number in waiting}
+        for key in keys:
+            times, _ = self._failed.pop(key, (0, None))
+            if (error := self._blocked.get(key)) is not None:
+                self._failed[key] = (times + 1, error)
+        return len(keys & self._blocked.keys())
 
 
 def _is_open(connection: Connection, key: Key) -> bool:
