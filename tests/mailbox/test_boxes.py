@@ -1,5 +1,6 @@
 """The hive's side of a mailbox: what is read is believed in nothing, and what is delivered is whole."""
 
+import errno
 import json
 import os
 import threading
@@ -13,8 +14,20 @@ from hypothesis import strategies as st
 
 from hivekeeper.domain.mail import Unreadable
 from hivekeeper.domain.protocol import MAX_DEPTH, PROTOCOL, read_draft
+from hivekeeper.errors import UnavailableError
 from hivekeeper.mailbox import boxes
-from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, SENT, Delivery, Listed, Mailbox, deliver, read_json
+from hivekeeper.mailbox.boxes import (
+    ACKNOWLEDGED,
+    INBOX,
+    OUTBOX,
+    SENT,
+    Delivery,
+    Listed,
+    Mailbox,
+    deliver,
+    has_unread,
+    read_json,
+)
 from hivekeeper.mailbox.watching import Watcher
 
 JSON = st.recursive(
@@ -256,3 +269,37 @@ def test_whatever_is_put_into_a_watched_directory_is_told_of_but_for_drafts(tmp_
         for descriptor in descriptors.values():
             os.close(descriptor)
     assert not watching.watcher.is_watching
+
+
+@pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.ENOMEM])
+def test_a_shortage_of_the_machine_says_nothing_of_what_a_mailbox_holds(
+    box: Path, monkeypatch: pytest.MonkeyPatch, shortage: int
+) -> None:
+    def fail(*_arguments: object, **_where: object) -> int:
+        raise OSError(shortage, os.strerror(shortage))
+
+    (box / OUTBOX / "m.json").write_text("{}")
+    with Mailbox(box) as mailbox:
+        listed = get_only(mailbox)
+        monkeypatch.setattr(os, "open", fail)
+        with pytest.raises(OSError, match=os.strerror(shortage)):
+            mailbox.read(listed)
+    with pytest.raises(UnavailableError, match=os.strerror(shortage)):
+        has_unread(box, ())
+    monkeypatch.undo()
+    assert has_unread(box, ())
+
+
+def test_a_mailbox_that_is_gone_or_is_none_holds_nothing_unread(box: Path, tmp_path: Path) -> None:
+    assert not has_unread(tmp_path / "nowhere" / "mail", ["1.json"])
+    (box / OUTBOX).rename(tmp_path / "away")
+    (box / OUTBOX).symlink_to(tmp_path / "away")
+    assert not has_unread(box, ())
+
+
+def test_a_mailbox_that_cannot_be_looked_into_may_hold_something(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert has_unread(box, ())

@@ -13,7 +13,6 @@ Rules:
    ends. An inbox into which messages cannot be put at two looks in a row is told of.
 """
 
-import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -31,7 +30,7 @@ from hivekeeper.domain.schema import Body
 from hivekeeper.domain.states import OPEN_ATTEMPTS, REFUSED_MAIL, AttemptState, MailState
 from hivekeeper.errors import UnavailableError
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
-from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, SENT, Delivery, Mailbox, deliver
+from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OF_MACHINE, OUTBOX, SENT, Delivery, Mailbox, deliver
 from hivekeeper.mailbox.watching import Watcher
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -42,8 +41,6 @@ MAX_DELIVERED = 128  # in a pass
 TOLD_AFTER = 2  # looks in a row at which an inbox took no message: one may be a matter of the moment
 # The pause between two looks at all mailboxes: so long for each of them, and within these bounds.
 SWEEP_S_A_BOX, LEAST_SWEEP_S, MOST_SWEEP_S, SWEEP_UNWATCHED_S = 0.03, 5.0, 60.0, 1.0
-# What is wrong with the machine, and not with one mailbox.
-_OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _AT_WORK = (AttemptState.WORKING, AttemptState.PARKED)
 
 
@@ -140,7 +137,7 @@ class Router(Loop):
         try:
             yield
         except OSError as error:
-            if error.errno in _OF_MACHINE:
+            if error.errno in OF_MACHINE:
                 self._problem = self._problem or error
                 self._due[key] = None
             else:

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from hivekeeper.domain.mail import MAX_RAW, Unreadable
 from hivekeeper.domain.protocol import MAX_DEPTH
+from hivekeeper.errors import UnavailableError
 
 MAX_BYTES = 1 << 20
 MAX_NAME = 200
@@ -27,6 +28,9 @@ BAD = "bad-"
 _DRAFTS = (".tmp", ".part", "~")  # as programs name what they still write
 _PART = ".part"  # whoever looks for *.json may find names with a dot in front too
 _PARENTS = {SENT: OUTBOX, ACKNOWLEDGED: INBOX, READ: INBOX}
+# What is wrong with the machine, and not with one mailbox.
+OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_NO_MAILBOX = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -61,8 +65,11 @@ def has_unread(path: Path, delivered: Iterable[str]) -> bool:
         with Mailbox(path) as box:
             box.open(SENT)
             return box.list_outbox() != [] or any(box.find_place(name) != INBOX for name in delivered)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in OF_MACHINE:
+            what = f"A mailbox cannot be looked into just now: {error.strerror}."
+            raise UnavailableError(what, advice="Check disk space, memory and limits (ulimit -a).") from error
+        return error.errno not in _NO_MAILBOX
 
 
 def was_read(path: Path, name: str) -> bool:
@@ -123,7 +130,7 @@ class Mailbox:
                     return None
                 if entry.name.startswith(".") or entry.name.endswith(_DRAFTS):
                     continue
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(FileNotFoundError):
                     found = os.stat(entry.name, dir_fd=outbox, follow_symlinks=False)
                     listed.append(Listed(entry.name, _make_stamp(found), found.st_mtime_ns))
         return sorted(listed, key=lambda each: (each.at_ns, each.name))
@@ -153,6 +160,8 @@ class Mailbox:
         except FileNotFoundError:
             return None
         except OSError as error:
+            if error.errno in OF_MACHINE:
+                raise
             link = error.errno == errno.ELOOP
             return _refuse(mark, "it is a link" if link else f"it cannot be opened: {error.strerror}")
         try:
