@@ -19,6 +19,7 @@ from hivekeeper.domain.states import AttemptState, ConvoyState, MailState, RunSt
 from hivekeeper.git.clone import hash_file, read_head
 from hivekeeper.loops import dispatcher
 from hivekeeper.loops.rebaser import Rebaser
+from hivekeeper.loops.router import Router
 from hivekeeper.store import queries
 from hivekeeper.working import telling
 from hivekeeper.working.telling import find_rework
@@ -129,6 +130,32 @@ def test_what_an_agent_wrote_while_no_keeper_ran_counts_however_long_that_was(
     stage.take()
     stage.step_until(lambda: stage.attempts("A")[-1].state is AttemptState.PARKED)
     assert len(stage.attempts("A")) == 1
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_what_was_read_while_no_keeper_ran_is_handled_though_its_delivery_was_not_recorded(
+    stage: Scene, repository: Repository, ends: str
+) -> None:
+    read = 'cd "$HIVE_MAILBOX/inbox"; until ls *.json; do sleep 0.02; done; cat *.json; mv *.json .done; cd "$OLDPWD"'
+    again = 'if [ "$HIVE_ATTEMPT" = 2 ]; then cat "${HIVE_FEEDBACK:-/dev/null}" > told; exit; fi'
+    command = f"{again}; {read}; echo a > a" + ("" if ends == "well" else "; false")
+    stage.submit(TaskSpec("A", command, repo="app"), repos=(repository.spec(),))
+    stage.step_until(is_running(stage, "A"))
+    assert stage.keeper is not None
+    send(stage, "work/A", "hello")
+    router = next(loop for loop in stage.keeper.loops if isinstance(loop, Router))
+    while router.run_once().keys() != {"placed"}:
+        pass
+    stage.keeper.close()
+    executor = next(loop for loop in stage.take().loops if loop.name == "executor")
+    while is_running(stage, "A")():
+        executor.run_once()
+        stage.changed.wait(0.02)
+    assert find(stage, type="inform")[0].state is MailState.ACCEPTED
+    assert stage.finish() is ConvoyState.COMPLETE
+    (mail,) = find(stage, type="inform")
+    assert (mail.state, mail.reason) == (MailState.HANDLED, "acknowledged")
+    assert len(stage.attempts("A")) == (1 if ends == "well" else 2), "whose successor is not told again"
 
 
 DISORDER = {

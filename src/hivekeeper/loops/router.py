@@ -13,6 +13,7 @@ Rules:
    ends. An inbox into which messages cannot be put at two looks in a row is told of.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -211,7 +212,7 @@ class Router(Loop):
                     self._behind[key] = None
                 box.open(ACKNOWLEDGED)
                 if attempt.number == task.attempts:  # those of an earlier one are forwarded
-                    found.done = list(self._find_done(connection, box, task.key))
+                    found.done = list(self._find_done(connection, box, key))
             except NotADirectoryError as error:
                 said = Unreadable(f"{error.filename} in its mailbox is a link or a file, and must be a directory")
                 told = Outgoing(task, attempt, str(error.filename), "no directory", said)
@@ -228,13 +229,21 @@ class Router(Loop):
             directories.append(box.open(ACKNOWLEDGED))
         self._watcher.watch(key, directories)
 
-    def _find_done(self, connection: Connection, box: Mailbox, task: str) -> Iterator[tuple[MailRow, str]]:
-        """Find messages in the inbox of a task's worker that were acknowledged or removed."""
-        for mail in queries.list_open_mail_of_task(connection, task):
-            if mail.receiver not in ADDRESSES and (mail.state is MailState.DELIVERED or mail.id in self._placed):
-                place = box.find_place(mail.inbox_name)
-                if place == ACKNOWLEDGED or (not place and mail.delivered_run is None):
-                    yield mail, "acknowledged" if place else "removed from the inbox"
+    def _find_done(self, connection: Connection, box: Mailbox, key: Key) -> Iterator[tuple[MailRow, str]]:
+        """Find messages in the inbox of a task's worker that were acknowledged or removed.
+
+        One that lies there, though that is not recorded, was put there by a keeper that died.
+        """
+        for mail in queries.list_open_mail_of_task(connection, key[0]):
+            if mail.receiver in ADDRESSES:
+                continue
+            place = box.find_place(mail.inbox_name)
+            if place and mail.state is MailState.ACCEPTED and mail.id not in self._placed:
+                os.fsync(box.open(INBOX))
+                self._placed[mail.id] = (mail, key)
+            was_there = mail.state is MailState.DELIVERED or mail.id in self._placed
+            if was_there and (place == ACKNOWLEDGED or (not place and mail.delivered_run is None)):
+                yield mail, "acknowledged" if place else "removed from the inbox"
 
     # --- recording and delivering -------------------------------------------------------------------------------------
 

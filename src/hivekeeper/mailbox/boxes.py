@@ -59,12 +59,19 @@ class Read:
     may_be_incomplete: bool = False
 
 
-def has_unread(path: Path, delivered: Iterable[str]) -> bool:
-    """Whether a mailbox holds what the router has not recorded: a message, or an acknowledgement of these names."""
+def has_unread(path: Path, delivered: Iterable[str], accepted: Iterable[str] = ()) -> bool:
+    """Whether a mailbox holds what the router has not recorded: a message, or an acknowledgement of these names.
+
+    One that was only accepted is acknowledged if a keeper died after it had put it into the inbox.
+    """
     try:
         with Mailbox(path) as box:
             box.open(SENT)
-            return box.list_outbox() != [] or any(box.find_place(name) != INBOX for name in delivered)
+            return (
+                box.list_outbox() != []
+                or any(box.find_place(name) != INBOX for name in delivered)
+                or any(box.find_place(name) == ACKNOWLEDGED for name in accepted)
+            )
     except OSError as error:
         if error.errno in OF_MACHINE:
             what = f"A mailbox cannot be looked into just now: {error.strerror}."
