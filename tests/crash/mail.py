@@ -1,16 +1,19 @@
 """Scenarios of mail: messages in every phase of their way, and a router that dies at any moment of it.
 
 Agents are rows of running runs without processes. What one of them does with its mailbox is done here, between passes.
+One of them ends meanwhile: it has read what was put into its inbox, has written its last words, and is judged when they
+are recorded.
 """
 
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hivekeeper.commands.attempts import cancel_attempt
+from hivekeeper.commands.attempts import cancel_attempt, fail_attempt
+from hivekeeper.commands.mail import end_mail_of_attempt
 from hivekeeper.commands.post import Outgoing, receive
 from hivekeeper.commands.runs import note_lost
 from hivekeeper.commands.tasks import cancel_task
@@ -18,22 +21,32 @@ from hivekeeper.domain.mail import Limits
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.protocol import PROTOCOL, Draft, read_draft
-from hivekeeper.domain.rows import AttemptRow
-from hivekeeper.domain.states import MailState, RunState, TaskState
+from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
+from hivekeeper.domain.states import AttemptState, MailState, RunState, TaskState
 from hivekeeper.keeper.keeper import Keeper
 from hivekeeper.loops import router
 from hivekeeper.mailbox.boxes import ACKNOWLEDGED, INBOX, OUTBOX, Mailbox
 from hivekeeper.store import queries
 from hivekeeper.working import outboxes
-from tests.crash.mutants import Mutant, Tier, move_before_record, record_before_delivery, sync_no_inbox
+from hivekeeper.working.gathering import gather_work
+from hivekeeper.working.telling import awaits_router
+from tests.crash.mutants import Mutant, Tier, move_before_record, move_by_name, record_before_delivery, sync_no_inbox
 from tests.crash.playing import scenario
 from tests.crash.stage import Play
 from tests.mailbox.post import start_agent
 from tests.stage import ME
 
-WORKERS = ("kind", "good", "bad")
+WORKERS = ("kind", "good", "bad", "late")
 ACCEPTED, PLACED, READ, UNREAD, FORGED, RESENT = "accepted", "placed", "acknowledged", "unread", "forged", "sent again"
-TO_GOOD = (ACCEPTED, PLACED, READ, UNREAD, FORGED, RESENT)
+FIRST, SECOND, LAST = "replaced by another", "in place of another", "last words"
+TO_GOOD = (ACCEPTED, PLACED, READ, UNREAD, FORGED, RESENT, FIRST, SECOND, LAST)
+NOTED, FINISHED, ASKED = "read before its agent ended", "all is done", "help"
+# What others were told: its type, who wrote it to whom, and what became of it.
+TO_OTHERS = {
+    NOTED: ("inform", "kind", "late", "acknowledged"),
+    FINISHED: ("TASK_COMPLETE", "late", "queue", "the work is finished, and will be checked"),
+    ASKED: ("HELP_REQUEST", "kind", "supervisor", "its task was cancelled"),
+}
 REFUSED = {"half.json": MailState.QUARANTINED, "directory": MailState.QUARANTINED, "nobody.json": MailState.RETURNED}
 MOST_PASSES = 60
 
@@ -63,10 +76,15 @@ def written(stage: Play) -> None:
             carrier.run_once()
         acknowledge(stage)
         send(stage, "kind", "2.json", text=PLACED)
-        while not any(list_inbox(stage)):
+        send(stage, "kind", "noted.json", receiver="late", text=NOTED)
+        while not (any(list_inbox(stage)) and any(list_inbox(stage, worker="late"))):
             carrier.run_once()
+        acknowledge(stage, "late")
         send(stage, "kind", "3.json", text=ACCEPTED)
         accept(keeper, "3.json")
+    send(stage, "late", "last.json", text=LAST)
+    send(stage, "late", "finished.json", type="TASK_COMPLETE", receiver="queue", text=FINISHED)
+    send(stage, "kind", "help.json", type="HELP_REQUEST", receiver="supervisor", text=ASKED)
     send(stage, "kind", "4.json", text=UNREAD)
     send(stage, "kind", "5.json", text=FORGED, sender="person", hops=-9, id="../../x", timestamp="1970-01-01")
     send(stage, "bad", "nobody.json", receiver="nobody", text="to nobody")
@@ -78,13 +96,7 @@ def written(stage: Play) -> None:
 
 def accept(keeper: Keeper, name: str) -> None:
     """Be the router, up to the moment when it has recorded a file."""
-    with keeper.hive.ledger.read() as connection:
-        task, attempt = (
-            queries.find_task(connection, "work/kind"),
-            queries.find(connection, AttemptRow, task="work/kind", number=1),
-        )
-    assert task is not None
-    assert attempt is not None
+    task, attempt, _ = gather(keeper, "work/kind")
     with Mailbox(keeper.hive.places.mailbox("work/kind", 1)) as box:
         (listed,) = (each for each in box.list_outbox() or () if each.name == name)
         read = box.read(listed)
@@ -95,14 +107,14 @@ def accept(keeper: Keeper, name: str) -> None:
         receive(tx, PROTOCOL, Limits(), Outgoing(task, attempt, name, read.digest, draft))
 
 
-def list_inbox(stage: Play, place: str = "") -> Iterator[Path]:
-    """List what lies in the inbox of the worker that all write to, or in a directory of it."""
-    yield from sorted(path for path in (stage.places.mailbox("work/good", 1) / INBOX / place).glob("0*.json"))
+def list_inbox(stage: Play, place: str = "", worker: str = "good") -> Iterator[Path]:
+    """List what lies in an inbox, or in a directory of it; most write to one worker."""
+    yield from sorted(path for path in (stage.places.mailbox(f"work/{worker}", 1) / INBOX / place).glob("0*.json"))
 
 
-def acknowledge(stage: Play) -> int:
-    """Be the worker that reads its messages."""
-    found = list(list_inbox(stage))
+def acknowledge(stage: Play, worker: str = "good") -> int:
+    """Be a worker that reads its messages."""
+    found = list(list_inbox(stage, worker=worker))
     for path in found:
         path.rename(path.parent / ACKNOWLEDGED / path.name)
     return len(found)
@@ -111,13 +123,64 @@ def acknowledge(stage: Play) -> int:
 def carry(stage: Play) -> None:
     """Carry until nothing is left to do; a worker that was killed sends again what it had sent."""
     send(stage, "kind", "again.json", text=RESENT)
+    send(stage, "kind", "replaced.json", text=FIRST)
     with stage.keeper() as keeper:
         carrier, quiet = find_router(keeper), 0
+        replace_when_recorded(stage, carrier)
+        lose_agent(keeper, "work/late")
         for _ in range(MOST_PASSES):
-            quiet = 0 if carrier.run_once() or acknowledge(stage) else quiet + 1
+            quiet = 0 if carrier.run_once() or acknowledge(stage) or judge_late(keeper) else quiet + 1
             if quiet == 3:
                 return
     raise TimeoutError("its mail does not come to rest")
+
+
+def replace_when_recorded(stage: Play, carrier: router.Router) -> None:
+    """Be a worker that replaces a file, once, after it was recorded and before it is moved."""
+    record, left = carrier._record, [SECOND]  # noqa: SLF001 - the moment after it
+
+    def record_and_replace(
+        found: Sequence[router.Found], to_people: Sequence[MailRow], stale: Sequence[MailRow]
+    ) -> None:
+        record(found, to_people, stale)
+        names = [listed.name for each in found for listed, _ in each.batch.files if listed is not None]
+        if left and "replaced.json" in names:
+            send(stage, "kind", "replaced.json", text=left.pop())
+
+    carrier._record = record_and_replace  # type: ignore[method-assign]  # noqa: SLF001 - see above
+
+
+def judge_late(keeper: Keeper) -> bool:
+    """Be the dispatcher for the agent that has ended, once nothing is left that it has read or written."""
+    task, attempt, runs = gather(keeper, "work/late")
+    if attempt.state is not AttemptState.WORKING:
+        return False
+    with keeper.hive.ledger.read() as connection:
+        work = gather_work(keeper.hive.settings, task, attempt.number, None, {}, runs, attempt)
+        if awaits_router(keeper.hive.places, connection, work):
+            return False
+    with keeper.hive.ledger.write(keeper.authority) as tx:
+        end_mail_of_attempt(tx, task, attempt, is_reported=True)
+        fail_attempt(tx, task, attempt, why="it was lost", at=tx.now)
+    return True
+
+
+def gather(keeper: Keeper, key: str) -> tuple[TaskRow, AttemptRow, list[RunRow]]:
+    """Gather a task, its first attempt, and that one's runs."""
+    with keeper.hive.ledger.read() as connection:
+        task, attempt = queries.find_task(connection, key), queries.find(connection, AttemptRow, task=key, number=1)
+        runs = queries.list_runs_of_attempt(connection, key, 1)
+    assert task is not None
+    assert attempt is not None
+    return task, attempt, runs
+
+
+def lose_agent(keeper: Keeper, key: str) -> None:
+    """Record that an agent's run is over, if it is not."""
+    for run in gather(keeper, key)[2]:
+        if run.state is RunState.RUNNING:
+            with keeper.hive.ledger.write(keeper.authority) as tx:
+                note_lost(tx, run, "the story is over")
 
 
 def carry_to_the_end(stage: Play) -> None:
@@ -129,27 +192,22 @@ def carry_to_the_end(stage: Play) -> None:
 
 
 def end(keeper: Keeper, key: str) -> None:
-    with keeper.hive.ledger.read() as connection:
-        task, attempt = queries.find_task(connection, key), queries.find(connection, AttemptRow, task=key, number=1)
-        runs = queries.list_runs_of_attempt(connection, key, 1)
-    assert task is not None
-    assert attempt is not None
+    task, attempt, _ = gather(keeper, key)
     if task.state is TaskState.CANCELLED:
         return
     with keeper.hive.ledger.write(ME) as tx:
         cancel_task(tx, task)
-    with keeper.hive.ledger.write(keeper.authority) as tx:
-        for run in runs:
-            if run.state is RunState.RUNNING:
-                note_lost(tx, run, "the story is over")
-        cancel_attempt(tx, task, attempt)
+    lose_agent(keeper, key)
+    if attempt.state is AttemptState.WORKING:
+        with keeper.hive.ledger.write(keeper.authority) as tx:
+            cancel_attempt(tx, task, attempt)
 
 
 def check(stage: Play) -> list[str]:
     """Check that each message is recorded once and was read once, and that all of it is the router's word."""
     with stage.ledger() as ledger, ledger.read() as connection:
         rows = queries.list_mail_matching(connection, limit=-1)
-    return [*check_accepted(rows, stage), *check_refused(rows)]
+    return [*check_accepted(rows, stage), *check_others(rows), *check_refused(rows)]
 
 
 def check_accepted(rows: list[MailRow], stage: Play) -> Iterator[str]:
@@ -160,7 +218,8 @@ def check_accepted(rows: list[MailRow], stage: Play) -> Iterator[str]:
             fault = "lost" if not found or not read[text] else "doubled"
             yield f"{fault}: message '{text}': recorded {len(found)} times and read {read[text]} times"
         for row in found:
-            if (row.state, row.sender, row.hops, row.receiver) != (MailState.HANDLED, "kind", 0, "good"):
+            sender = "late" if text == LAST else "kind"
+            if (row.state, row.sender, row.hops, row.receiver) != (MailState.HANDLED, sender, 0, "good"):
                 yield f"lost: message '{text}' is {row.state} from {row.sender} after {row.hops} hops"
             if not row.id.startswith("work/good/mail-") or row.sent_at < "2020":
                 yield f"unexpected: message '{text}' has id {row.id} and time {row.sent_at}"
@@ -171,6 +230,14 @@ def list_read(stage: Play) -> Iterator[str]:
     for path in list_inbox(stage, ACKNOWLEDGED):
         with suppress(ValueError):
             yield json.loads(path.read_text())["payload"]["text"]
+
+
+def check_others(rows: list[MailRow]) -> Iterator[str]:
+    for text, expected in TO_OTHERS.items():
+        found = [row for row in rows if row.get_payload().get("text") == text]
+        came_to = [(row.type, row.sender, row.receiver, row.reason) for row in found]
+        if came_to != [expected] or found[0].state is not MailState.HANDLED:
+            yield f"{'doubled' if len(found) > 1 else 'lost'}: message '{text}' came to {came_to}"
 
 
 def check_refused(rows: list[MailRow]) -> Iterator[str]:
@@ -184,7 +251,7 @@ def check_refused(rows: list[MailRow]) -> Iterator[str]:
 
 scenario(
     "mail",
-    "messages in every phase, good and bad, are carried and read",
+    "messages in every phase, good and bad, are carried and read, and one of their agents ends",
     given=written,
     act=carry,
     recover=carry_to_the_end,
@@ -205,6 +272,12 @@ scenario(
             shown="lost: message",
             tier=Tier.KILLS,
             calls="rename",
+        ),
+        Mutant(
+            "file moved by its name",
+            "what replaces a file that was read is another message",
+            move_by_name,
+            shown="lost: message",
         ),
         Mutant(
             "inbox not synced before DELIVERED",

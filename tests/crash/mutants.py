@@ -23,6 +23,7 @@ from hivekeeper.domain.steps import Facts, Start
 from hivekeeper.git import orders
 from hivekeeper.keeper import lease
 from hivekeeper.loops import dispatcher, executor, router
+from hivekeeper.mailbox import boxes
 from hivekeeper.merging import entries
 from hivekeeper.runs import local, wrapper
 from hivekeeper.specs.attempt import Told, Work, specify_agent
@@ -307,6 +308,17 @@ def move_before_record() -> None:
         record(self, found, to_people, stale)
 
     router.Router._record = move_and_record  # type: ignore[method-assign]  # noqa: SLF001 - see above
+
+
+def move_by_name() -> None:
+    """Move whatever has the name of a file that was read."""
+    finish = boxes.Mailbox.finish
+
+    def finish_any(self: boxes.Mailbox, listed: boxes.Listed, reason: str = "") -> None:
+        named = [each for each in self.list_outbox() or () if each.name == listed.name]
+        finish(self, named[0] if named else listed, reason)
+
+    boxes.Mailbox.finish = finish_any  # type: ignore[method-assign]
 
 
 def record_before_delivery() -> None:
