@@ -123,8 +123,9 @@ def list_alone(file: str) -> set[str]:
     for node in ast.parse((ROOT / file).read_bytes()).body:
         if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == ALONE for each in node.decorator_list):
             found.add(node.name)
-        if isinstance(node, ast.Assign) and ast.unparse(node) == f"pytestmark = {ALONE}":
-            found.add("pytestmark")
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            marks = node.value.elts if isinstance(node.value, ast.List) else [node.value]
+            found.update("pytestmark" for mark in marks if ast.unparse(mark) == ALONE)
     return found
 
 
