@@ -25,7 +25,6 @@ from hivekeeper.commands.post import Outgoing, receive
 from hivekeeper.domain import events as e
 from hivekeeper.domain.mail import Limits, Unreadable, to_file
 from hivekeeper.domain.mail_row import MailRow
-from hivekeeper.domain.protocol import ADDRESSES
 from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.schema import Body
 from hivekeeper.domain.states import OPEN_ATTEMPTS, REFUSED_MAIL, AttemptState, MailState
@@ -234,9 +233,7 @@ class Router(Loop):
 
         One that lies there, though that is not recorded, was put there by a keeper that died.
         """
-        for mail in queries.list_open_mail_of_task(connection, key[0]):
-            if mail.receiver in ADDRESSES:
-                continue
+        for mail in queries.list_open_mail_to_worker(connection, key[0]):
             place = box.find_place(mail.inbox_name)
             if place and mail.state is MailState.ACCEPTED and mail.id not in self._placed:
                 os.fsync(box.open(INBOX))

@@ -171,6 +171,11 @@ def list_open_mail_of_task(connection: Connection, task: str) -> list[MailRow]:
     return ask(connection, "list_open_mail_of_task", MailRow, {"task": task})
 
 
+def list_open_mail_to_worker(connection: Connection, task: str) -> list[MailRow]:
+    """List those of them that are for the task's worker."""
+    return ask(connection, "list_open_mail_to_worker", MailRow, {"task": task, "addresses": enclose(ADDRESSES)})
+
+
 def list_deliverable_mail(connection: Connection, without: Iterable[str], limit: int) -> list[tuple[MailRow, int]]:
     """List messages for inboxes of sessions at work, each with its attempt; those of some tasks are left out."""
     found = connection.rows(read_sql("list_deliverable_mail"), {"without": enclose(without), "limit": limit})

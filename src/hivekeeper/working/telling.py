@@ -129,8 +129,8 @@ def awaits_router(places: Places, connection: Connection, work: Work) -> bool:
     agent = work.agent
     if not work.has_mailbox or agent is None or agent.is_open or agent.started_at is None or work.count("snapshot"):
         return False
-    mail = (each for each in queries.list_open_mail_of_task(connection, work.task.key) if each.delivered_run is None)
-    ours = [each for each in mail if each.receiver not in ADDRESSES and not each.must_rebase]
+    mail = queries.list_open_mail_to_worker(connection, work.task.key)
+    ours = [each for each in mail if each.delivered_run is None and not each.must_rebase]
     delivered, accepted = (
         [each.inbox_name for each in ours if each.state is state] for state in (MailState.DELIVERED, MailState.ACCEPTED)
     )
