@@ -154,7 +154,7 @@ def test_what_a_worker_says_of_its_progress_is_shown_with_its_task_and_wherever_
     assert [task["progress"], *(worker["progress"] for worker in workers)] == ["3 of 5 files done"] * 2
     render.print_workers(workers)
     assert "3 of 5 files done" in capsys.readouterr().out, "by hive worker ls"
-    Console(width=100).print(render.draw_workers(workers, 5))
+    Console(width=100).print(render.draw_workers(workers, 5, 100))
     assert "3 of 5 files done" in capsys.readouterr().out, "in the picture of hive run"
     go.touch()
     assert stage.finish() is ConvoyState.COMPLETE

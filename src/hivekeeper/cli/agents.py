@@ -8,6 +8,7 @@ import typer
 from hivekeeper.cli import render
 from hivekeeper.cli.here import Json, Reason, me, open_here, read_here
 from hivekeeper.commands import agents as commands
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError
 from hivekeeper.store import agent_queries
 from hivekeeper.views import agents as views
@@ -63,7 +64,7 @@ def agent_show(name: Name, *, json: Json = False) -> None:
         "" if view["share"] is None else f"; at least {view['share']:.0%} of its attempts land, with 95 % confidence"
     )
     told = ", ".join(f"{view[name]} {name}" for name in ("landed", "rejected", "stalled", "failed"))
-    render.print_lines(f"{render.count(view['sessions'], 'session')}: {told}{share}")
+    render.print_lines(f"{say_count(view['sessions'], 'session')}: {told}{share}")
     for topic, lessons in view["expertise"].items():
         render.print_lines(*([f"{topic.capitalize()}:"] if lessons else []), *(f"  - {lesson}" for lesson in lessons))
     for session in view["last_sessions"]:
