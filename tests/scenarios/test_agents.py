@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.domain.states import ConvoyState, TaskState
 from hivekeeper.store import agent_queries, queries
 from hivekeeper.views.tasks import show_why
+from hivekeeper.working.priming import prime_agent, prime_task
 from tests.scenarios.conftest import Scene
 from tests.stage import ME, Repository
 
@@ -26,7 +28,8 @@ def hire(stage: Scene) -> Hire:
     def hiring(**settings: object) -> None:
         shell = Runner("shell", "sh", prompt=PromptBy.STDIN)
         known = {**stage.hive.settings.runners, "shell": shell}
-        stage.hive = replace(stage.hive, settings=replace(stage.hive.settings, runners=known, mail=False, **settings))  # type: ignore[arg-type]
+        values: dict[str, Any] = {"runners": known, "mail": False, **settings}
+        stage.hive = replace(stage.hive, settings=replace(stage.hive.settings, **values))
 
     hiring()
     return hiring
@@ -172,3 +175,55 @@ def test_a_command_has_no_memory_and_so_no_agent(stage: Scene) -> None:
     stage.submit(TaskSpec("A", "true"))
     assert stage.finish() is ConvoyState.COMPLETE
     assert chosen(stage, "A") == [(None, 0, "")]
+
+
+LESSON = '{"type": "LESSON", "to": "supervisor", "payload": {"text": "%s", "topic": "%s"}}'
+LEARN = f"echo '{LESSON}' > $HIVE_MAILBOX/outbox/%s.json"
+
+
+def test_what_an_agent_learns_and_is_good_at_counts_from_the_landing_on(
+    stage: Scene, repository: Repository, hire: Hire
+) -> None:
+    hire(mail=True)
+    make_agent(stage, "ann", "make")
+    good = f"echo A > A.txt\n{LEARN % ('Run make first.', 'patterns', 'a')}\n{LEARN % ('x', 'nonsense', 'b')}"
+    bad = f"{LEARN % ('Push to main.', 'decisions', 'a')}\nexit 3"
+    stage.submit(
+        prompt("A", good, strengths=("make", "git")),
+        prompt("B", bad, strengths=("make", "sql"), after=("A",), attempts=1),
+        repos=(repository.spec(),),
+    )
+    stage.finish()
+    with stage.hive.ledger.read() as connection:
+        ann = agent_queries.find_agent(connection, "ann")
+        lessons = agent_queries.list_lessons(connection, "ann")
+    assert ann is not None
+    assert chosen(stage, "B")[0][0] == "ann"
+    assert ann.list_strengths() == ("make", "git")
+    assert [(lesson.topic, lesson.text, lesson.source) for lesson in lessons] == [
+        ("patterns", "Run make first.", "work/A.1")
+    ]
+
+
+def test_a_session_reads_what_its_agent_has_done_and_learnt(stage: Scene, repository: Repository, hire: Hire) -> None:
+    make_agent(stage, "ann", "sql")
+    hear = Runner("hear", "sh -c 'cat > told.txt'", prompt=PromptBy.STDIN)
+    known = {**stage.hive.settings.runners, "hear": hear}
+    stage.hive = replace(stage.hive, settings=replace(stage.hive.settings, runners=known))
+    with stage.hive.ledger.write(ME) as tx:
+        agents.teach(tx, "ann", "decisions", "No ORM.", "person")
+    stage.submit(prompt("A", agent="ann", title="First"), repos=(repository.spec(),))
+    stage.finish()
+    task = replace(prompt("B", "Go on.", agent="ann", verify="true"), runner="hear")
+    stage.submit(task, convoy="more")
+    with stage.hive.ledger.read() as connection:
+        shown = prime_task(stage.hive.places, connection, stage.hive.settings, "more/B")
+        alone = prime_agent(connection, agents.get_agent(connection, "ann"))
+    stage.finish("more")
+    told = repository.git("show", "hive/main:told.txt") + "\n"
+    assert told.strip() == shown.strip(), "what is shown is what is read"
+    for words in ("You are ann.", "This is your session 2.", "good at sql", "of your 1 task so far", "- No ORM."):
+        assert words.lower() in told.lower()
+    assert "- Task: A: First\n- Status: Complete, landed as " in told
+    assert "- This must pass: `true`" in told
+    assert "- No ORM." in alone

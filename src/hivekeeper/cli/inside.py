@@ -119,6 +119,12 @@ def help_me(
     _print(reporter, reporter.ask_for_help(text, is_blocking=blocking))
 
 
+def learn(text: str, *, topic: Annotated[str, typer.Option(help="patterns, anti-patterns or decisions.")] = "") -> None:
+    """For workers: add something to your agent's expertise; it is kept if your change lands."""
+    reporter = find_reporter()
+    _print(reporter, reporter.report_lesson(text, topic))
+
+
 def done(
     summary: Annotated[str, typer.Argument(help="What you did, in a sentence.")] = "",
     *,
@@ -137,7 +143,13 @@ def mcp() -> None:
     make_server(reporter).run("stdio")
 
 
-WORKER_COMMANDS: dict[str, Callable[..., None]] = {"progress": progress, "help-me": help_me, "done": done, "mcp": mcp}
+WORKER_COMMANDS: dict[str, Callable[..., None]] = {
+    "progress": progress,
+    "help-me": help_me,
+    "learn": learn,
+    "done": done,
+    "mcp": mcp,
+}
 for name, command in WORKER_COMMANDS.items():
     inside_app.command(name)(command)
 

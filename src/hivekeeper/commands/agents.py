@@ -13,6 +13,7 @@ from hivekeeper.domain.agents import (
     TOPICS,
     find_senior,
 )
+from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.names import NAME_RULE, advise, is_name
 from hivekeeper.domain.protocol import FREE_ADDRESS_RULE, is_free_address
 from hivekeeper.domain.rows import AttemptRow, RunRow, TaskRow
@@ -124,6 +125,22 @@ def teach(tx: Transaction, agent: str, topic: str, text: str, source: str, *, wh
 def unteach(tx: Transaction, lesson: LessonRow, *, why: str = "") -> None:
     """Take back something that an agent has learnt."""
     tx.record(e.AgentUnlearnt(lesson.agent, lesson.number), why=why)
+
+
+def reward(tx: Transaction, task: TaskRow, number: int, said: Sequence[MailRow]) -> None:
+    """Record what an agent gains by a task that it has landed: the strengths that were asked for, and its lessons."""
+    attempt = queries.find(tx.connection, AttemptRow, task=task.key, number=number)
+    agent = agent_queries.find_agent(tx.connection, attempt.agent) if attempt and attempt.agent else None
+    if attempt is None or agent is None or not attempt.session:
+        return
+    known = agent.list_strengths()
+    gained = [each for each in task.strengths if each not in known][: MAX_STRENGTHS - len(known)]
+    if gained:
+        tx.record(e.AgentDescribed(agent.name, agent.role, [*known, *gained]), why=f"{task.key} landed")
+    for mail in said:
+        lesson = mail.get_payload()
+        topic, text = str(lesson.get("topic") or TOPICS[0]), str(lesson.get("text"))
+        teach(tx, agent.name, topic, text, mail.origin, why=f"{task.key} landed")
 
 
 def begin_session(tx: Transaction, agent: str | None, *, strengths: Sequence[str] = (), why: str = "") -> int:

@@ -1,10 +1,12 @@
 """The life of an attempt, from dispatch to verdict, as the keeper records it."""
 
-from hivekeeper.commands.agents import begin_session, judge_agent, recommend_senior
-from hivekeeper.commands.mail import return_mail
+from hivekeeper.commands.agents import begin_session, judge_agent, recommend_senior, reward
+from hivekeeper.commands.mail import name_origin, return_mail
 from hivekeeper.domain import events as e
 from hivekeeper.domain.agents import Choice
 from hivekeeper.domain.convoy import decide_swarm
+from hivekeeper.domain.mail_row import MailRow
+from hivekeeper.domain.protocol import LESSON
 from hivekeeper.domain.rows import AttemptRow, TaskRow
 from hivekeeper.domain.states import AttemptState
 from hivekeeper.store import queries
@@ -54,6 +56,8 @@ def complete_task(
 ) -> None:
     """Record that a task is done, at its true end."""
     tx.record(e.TaskCompleted(task.key, attempt, commit, output), occurred_at=at)
+    origin = name_origin(task.key, attempt)
+    reward(tx, task, attempt, queries.list_rows(tx.connection, MailRow, "seq", origin=origin, type=LESSON))
     return_mail(tx, task.key, "its task is complete")
 
 

@@ -202,6 +202,8 @@ def _handle(tx: Transaction, type_: p.MessageType, file: Outgoing, said: p.Draft
             if is_at_work and said.payload.get("blocking") and _has_session(tx, task, number):
                 place_hold(tx, Hold("task", task, HELP, None, 1), why=text or "its worker asks for help")
             return ""
+        case p.LESSON, _:
+            return "kept for its agent when its change lands"
         case p.ACK, p.Role.QUEUE:
             return "noted"
         case _:

@@ -18,6 +18,7 @@ from hivekeeper.domain.merge import describe_rework
 from hivekeeper.domain.report import LIMITED, Outcome
 from hivekeeper.domain.rows import RunRow
 from hivekeeper.domain.run import BUDGET, DOWN, LIMIT
+from hivekeeper.domain.wording import say_count
 
 BUDGET_BYTES = 24_000
 MAX_SESSIONS = 5
@@ -145,7 +146,7 @@ def _describe_who(who: Who | None) -> str:
     words = [f"You are {who.name}{f': {who.role}' if who.role else ''}. This is your session {who.session}."]
     words += [f"You are good at {', '.join(who.strengths)}."] if who.strengths else []
     if who.record.tasks:
-        words.append(f"Of your {who.record.tasks} tasks so far, {who.record.landed} landed.")
+        words.append(f"Of your {say_count(who.record.tasks, 'task')} so far, {who.record.landed} landed.")
     return f"# Who you are\n\n{' '.join(words)}"
 
 

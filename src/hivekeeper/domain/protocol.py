@@ -40,7 +40,7 @@ ADDRESSES: Mapping[str, Role] = {
 
 TASK_COMPLETE, MERGE_READY, REWORK_REQUEST = "TASK_COMPLETE", "MERGE_READY", "REWORK_REQUEST"
 HELP_REQUEST, HANDOFF, STATUS_UPDATE = "HELP_REQUEST", "HANDOFF", "STATUS_UPDATE"
-PRIORITY_MERGE, ACK, INFORM, DONE = "PRIORITY_MERGE", "ACK", "inform", "done"
+PRIORITY_MERGE, ACK, LESSON, INFORM, DONE = "PRIORITY_MERGE", "ACK", "LESSON", "inform", "done"
 
 Routes = frozenset[tuple[Role, Role]]
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -106,6 +106,7 @@ PROTOCOL: Mapping[str, MessageType] = {
             is_urgent=True,
             may_broadcast=True,
         ),
+        MessageType(LESSON, make_routes(_WORKER, (Role.SUPERVISOR,)), {"text": "text", "topic": "text?"}),
         MessageType(ACK, make_routes(_WORKER, (Role.QUEUE, *_AGENTS))),
         MessageType("request", _AMONG_AGENTS, {"text": "text?"}, expects_reply=True),
         MessageType("query", _AMONG_AGENTS, {"text": "text?"}, expects_reply=True),

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
-from hivekeeper.domain.protocol import ACK, ADDRESSES, HELP_REQUEST, INFORM, STATUS_UPDATE, TASK_COMPLETE, Role
+from hivekeeper.domain.agents import MAX_LESSON, TOPICS
+from hivekeeper.domain.protocol import ACK, ADDRESSES, HELP_REQUEST, INFORM, LESSON, STATUS_UPDATE, TASK_COMPLETE, Role
 from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError
 from hivekeeper.git.own_clone import has_changes
@@ -85,6 +86,15 @@ class Reporter:
         ended = "End your turn now; you will be resumed with the answer. (A command finds it in its inbox.)"
         waits = ended if is_blocking else "The answer will be in your inbox: hive mail ls"
         return self._tell(posted, "Asked for help.", waits)
+
+    def report_lesson(self, text: str, topic: str = "") -> Told:
+        """Say what will help in later sessions."""
+        if topic and topic not in TOPICS:
+            raise InputError(f"There is no topic '{topic}'.", advice=f"The topics are {', '.join(TOPICS)}.")
+        if not text.strip() or len(text) > MAX_LESSON:
+            raise InputError(f"A lesson has 1 to {MAX_LESSON} characters.")
+        posted = self.box.send(LESSON, Role.SUPERVISOR.value, {"text": text, "topic": topic or TOPICS[0]})
+        return self._tell(posted, "Noted; it is kept when your change lands.")
 
     def report_done(self, summary: str = "", nothing_to_change: str = "") -> Told:
         """Say that the task is finished; an unchanged clone is refused unless it is said why nothing has to change."""

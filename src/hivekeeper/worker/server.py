@@ -42,7 +42,7 @@ class _Tools:
     def list_tools(self) -> tuple[Callable[..., str], ...]:
         """List them all."""
         mail = (self.send_mail, self.list_mail, self.read_mail, self.done_mail, self.reply_mail)
-        return (*mail, self.progress, self.help_me, self.done)
+        return (*mail, self.progress, self.help_me, self.learn, self.done)
 
     def send_mail(self, to: str, text: str, message_type: str = INFORM, payload: dict[str, Any] | None = None) -> str:
         """Send a message to another worker (its address or task), `supervisor`, `person` or `queue`.
@@ -77,6 +77,13 @@ class _Tools:
     def help_me(self, text: str, blocking: bool = False) -> str:  # noqa: FBT001, FBT002 - a tool's arguments are named
         """Ask the supervisor for help. If `blocking`, you cannot go on without: end your turn, you will be resumed."""
         return self._reporter.ask_for_help(text, is_blocking=blocking).sentence
+
+    def learn(self, text: str, topic: str = "") -> str:
+        """Add something to your expertise that will help you in later sessions; it is kept if your change lands.
+
+        `topic` is patterns, anti-patterns or decisions.
+        """
+        return self._reporter.report_lesson(text, topic).sentence
 
     def done(self, summary: str = "", nothing_to_change: str = "") -> str:
         """Report that your task is finished, then end your turn.
