@@ -159,3 +159,9 @@ def test_a_keeper_before_its_first_heartbeat_is_unknown(shell: Shell) -> None:
     assert decide_keeper(living, beat, monotonic_s=now, abandoned_after_s=300) is KeeperState.ACTIVE
     assert decide_keeper(None, beat, monotonic_s=now, abandoned_after_s=300) is KeeperState.NONE
     shell.hive("down")
+
+
+def test_a_schema_is_printed_anywhere_for_an_editor(shell: Shell, tmp_path: Path) -> None:
+    for kind, key in (("plan", "tasks"), ("toml", "runners")):
+        assert key in json.loads(shell.hive("schema", kind, cwd=tmp_path))["properties"]
+    assert "'plan', 'toml'" in shell.hive("schema", "yaml", code=2, cwd=tmp_path)

@@ -26,8 +26,8 @@ def list_keys(title: str) -> set[str]:
 
 
 MODELS: dict[str, tuple[type[Checked], set[str]]] = {
-    "A plan": (plans._Plan, set()),  # noqa: SLF001 - the keys are what the models say
-    "A repository": (plans._Repo, set()),  # noqa: SLF001 - as above
+    "A plan": (plans.Plan, set()),
+    "A repository": (plans._Repo, set()),  # noqa: SLF001 - the keys are what the models say
     "A task": (plans._Task, set(plans._Defaults.model_fields) - {"runner"}),  # noqa: SLF001 - as above
     "A task, or the defaults for all": (plans._Defaults, {"runner"}),  # noqa: SLF001 - as above
 }

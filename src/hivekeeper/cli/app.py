@@ -22,6 +22,7 @@ from hivekeeper.cli.queue import queue_app
 from hivekeeper.cli.rehearse import demo, rehearse
 from hivekeeper.cli.repos import repo_app
 from hivekeeper.cli.runners import budget_app, costs, runner_app
+from hivekeeper.cli.schema import schema
 from hivekeeper.cli.tasks import task_app
 from hivekeeper.cli.watch import INTERRUPTED, follow, keep
 from hivekeeper.cli.workers import worker_app
@@ -61,6 +62,7 @@ class _ByPanel(TyperGroup):
 app = typer.Typer(cls=_ByPanel, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.command(rich_help_panel=START)(demo)
 app.command(rich_help_panel=START)(rehearse)
+app.command(rich_help_panel=START)(schema)
 app.add_typer(convoy_app, name="convoy", rich_help_panel=WATCH)
 app.add_typer(worker_app, name="worker", rich_help_panel=WATCH)
 app.add_typer(mail_app, name="mail", rich_help_panel=WATCH)

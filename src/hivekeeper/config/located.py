@@ -9,10 +9,10 @@ import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, BinaryIO, NoReturn, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 from yaml.constructor import SafeConstructor
 from yaml.reader import ReaderError
@@ -99,11 +99,16 @@ def read_text(path: Path, problems: Problems, *, max_bytes: int) -> str:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
+            return read_stream(file, problems, max_bytes=max_bytes)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
         problems.stop(f"cannot be read: {getattr(error, 'strerror', error)}")
+
+
+def read_stream(file: BinaryIO, problems: Problems, *, max_bytes: int) -> str:
+    """Read UTF-8 text, never more of it than allowed."""
+    content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         problems.stop(f"larger than {max_bytes >> 20} MiB; this is probably not the file you meant")
     try:
@@ -274,7 +279,12 @@ def rule(fits: Callable[[str], bool], sentence: str) -> AfterValidator:
     return AfterValidator(check_text)
 
 
-Filled = Annotated[str, rule(lambda text: bool(text.strip()), "must not be blank")]
+def matching(pattern: str) -> WithJsonSchema:
+    """Say to editors what text must look like; the rule beside it decides."""
+    return WithJsonSchema({"type": "string", "pattern": pattern})
+
+
+Filled = Annotated[str, rule(lambda text: bool(text.strip()), "must not be blank"), matching(r"\S")]
 
 M = TypeVar("M", bound=Checked)
 T = TypeVar("T")

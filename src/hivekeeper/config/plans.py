@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from hivekeeper.config.located import (
     NOT_TEXT,
@@ -20,13 +20,14 @@ from hivekeeper.config.located import (
     Located,
     Problems,
     check,
+    matching,
     parse_yaml,
     read_text,
     rule,
 )
 from hivekeeper.config.settings import BytesLimit, CountLimit, SecondsLimit
-from hivekeeper.domain.names import NAME_RULE, TASK_ID_RULE, is_name, is_task_id, show
-from hivekeeper.domain.plan import Limits, PlanSpec, RepoSpec, has_password, is_inside, is_url, make_task
+from hivekeeper.domain.names import NAME, NAME_RULE, TASK_ID, TASK_ID_RULE, is_name, is_task_id, show
+from hivekeeper.domain.plan import URL, Limits, PlanSpec, RepoSpec, has_password, is_inside, is_url, make_task
 from hivekeeper.domain.plan_problems import Problem, find_exclusive, find_problems, name_task
 from hivekeeper.domain.protocol import FREE_ADDRESS_RULE, is_free_address
 
@@ -55,14 +56,26 @@ def _read_runners(value: object) -> str | list[str]:
     raise ValueError(f"must be a runner's name or a list of them, not {show(value)}")
 
 
-Name = Annotated[str, rule(is_name, f"must be {NAME_RULE}")]
-TaskId = Annotated[str, rule(is_task_id, f"must be {TASK_ID_RULE}")]
-Inside = Annotated[str, rule(is_inside, "must be a relative path inside the repository, without '..' or '.git'")]
+_REF = r"(?!.*(\.\.|\.$|\.lock$))"
+NAME_PATTERN = f"^{_REF}{NAME.pattern}$"
+_INSIDE = matching(r"^(?!/)(?!(.*/)?(\.\.|\.git)(/|$))(?!(\.?/)*\.?$).+$")
+Name = Annotated[str, rule(is_name, f"must be {NAME_RULE}"), matching(NAME_PATTERN)]
+TaskId = Annotated[str, rule(is_task_id, f"must be {TASK_ID_RULE}"), matching(f"^{_REF}{TASK_ID.pattern}$")]
+Inside = Annotated[
+    str, rule(is_inside, "must be a relative path inside the repository, without '..' or '.git'"), _INSIDE
+]
+Output = Annotated[str, _INSIDE]  # what else an output must be is checked beside the other tasks'
 Local = Annotated[Filled, rule(lambda text: not is_url(text), "must be a path; a URL is written under 'url'")]
 Url = Annotated[
     str,
     AfterValidator(_refuse_password),
     rule(is_url, "must be a URL such as https://host/lib.git or git@host:lib.git; a directory is written under 'path'"),
+    matching(f"^({URL.pattern})$"),
+]
+Runners = Annotated[
+    str | list[str],
+    PlainValidator(_read_runners),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 
 
@@ -86,7 +99,7 @@ class _Budget(Checked):
 
 
 class _Defaults(Checked):
-    runner: Annotated[str | list[str], PlainValidator(_read_runners)] = ""
+    runner: Runners = ""
     timeout: SecondsLimit = None
     silence: SecondsLimit = None
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
@@ -109,12 +122,14 @@ class _Task(_Defaults):
     agent: Annotated[Name, rule(is_free_address, FREE_ADDRESS_RULE)] | None = None
     strengths: Listed[Name] = ()
     paths: Listed[Inside] = ()
-    outputs: Listed[str] = ()
-    output: str = ""
+    outputs: Listed[Output] = ()
+    output: Output = ""
     idempotent: bool = False
 
 
-class _Plan(Checked):
+class Plan(Checked):
+    """A plan's file, key by key."""
+
     convoy: Name
     accept: Filled | None = None
     budget: _Budget = _Budget()
@@ -134,8 +149,15 @@ def load_plan(path: Path, limits: Limits | None = None, runners: Collection[str]
         text = read_text(path, problems, max_bytes=MAX_BYTES)
     except FileNotFoundError:
         problems.stop("there is no such file; check the name and the directory")
+    return read_plan(text, path, problems, limits, runners)
+
+
+def read_plan(
+    text: str, path: Path, problems: Problems, limits: Limits | None = None, runners: Collection[str] | None = None
+) -> PlanSpec:
+    """Read the text of a plan that is, or will be, in this file."""
     located = parse_yaml(text, problems)
-    plan = check(_Plan, located, problems, lambda loc: _place(located, loc))
+    plan = check(Plan, located, problems, lambda loc: _place(located, loc))
     _check_parts(located, problems, runners)
     if plan is None or problems.found:
         raise problems.error()
@@ -205,7 +227,7 @@ def _place(located: Located, loc: Loc) -> tuple[str, type[Checked]]:
             return "'budget' of 'defaults'", _Budget
         case ("defaults", *_):
             return "'defaults'", _Defaults
-    return "the plan", _Plan
+    return "the plan", Plan
 
 
 def _check_parts(located: Located, problems: Problems, runners: Collection[str] | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, Field, PlainValidator, create_model
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, create_model
 
 from hivekeeper.config.located import (
     Checked,
@@ -25,7 +25,16 @@ from hivekeeper.config.located import (
 )
 from hivekeeper.config.mail_types import MailType, find_type_problems, make_protocol
 from hivekeeper.config.template import DEFAULT_TOML
-from hivekeeper.config.values import FILE_NAME, read_duration, read_size, read_whole
+from hivekeeper.config.values import (
+    DURATION_SCHEMA,
+    FILE_NAME,
+    SIZE_SCHEMA,
+    describe_limit,
+    describe_whole,
+    read_duration,
+    read_size,
+    read_whole,
+)
 from hivekeeper.domain.names import NAME_RULE, is_name, show
 from hivekeeper.domain.price import Price
 from hivekeeper.domain.runner import PromptBy, Runner
@@ -39,6 +48,8 @@ from hivekeeper.settings import BUILT_IN_RUNNERS, Setting, Settings, key_of, lis
 from hivekeeper.settings import TABLES as DECLARED
 
 MAX_BYTES = 1 << 20
+MOST_PROCESSES = 1_000_000
+MOST_DOLLARS = 10**9
 # The tables in the order of hive.toml: those with names of your own come before the last.
 ORDER = (*list(DECLARED)[:-1], "prices", "runners", *list(DECLARED)[-1:])
 # A keeper that is late once is busy; only one that misses two heartbeats in a row may be replaced.
@@ -50,9 +61,13 @@ def _unless_none(read: Callable[[object], object]) -> PlainValidator:
     return PlainValidator(lambda value: None if value == "none" else read(value))
 
 
-SecondsLimit = Annotated[float | None, _unless_none(read_duration)]
-BytesLimit = Annotated[int | None, _unless_none(read_size)]
-CountLimit = Annotated[int | None, _unless_none(lambda value: read_whole(value, 1, 1_000_000))]
+SecondsLimit = Annotated[float | None, _unless_none(read_duration), WithJsonSchema(describe_limit(DURATION_SCHEMA))]
+BytesLimit = Annotated[int | None, _unless_none(read_size), WithJsonSchema(describe_limit(SIZE_SCHEMA))]
+CountLimit = Annotated[
+    int | None,
+    _unless_none(lambda value: read_whole(value, 1, MOST_PROCESSES)),
+    WithJsonSchema(describe_limit(describe_whole(1, MOST_PROCESSES))),
+]
 
 
 def _make_absolute(path: str) -> str:
@@ -78,7 +93,7 @@ def _is_own_file(text: str) -> bool:
 
 
 def _read_amount(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 10**9:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_DOLLARS:
         raise ValueError(f'must be dollars, or "none", not {show(value)}')
     return float(value)
 
@@ -103,7 +118,9 @@ def _find_type(each: Declared[Any], how: Setting, hint: Any) -> Any:  # noqa: AN
     if str in get_args(hint):
         text = Literal[(how.word, *how.choices)] if how.choices else str
         return Annotated[text, AfterValidator(lambda value: None if value == how.word else value)]
-    return Annotated[hint, PlainValidator(lambda value: _read_number(each, how, value))]
+    schema = _describe_number(each, how)
+    schema = describe_limit(schema, how.word) if how.word else schema
+    return Annotated[hint, PlainValidator(lambda value: _read_number(each, how, value)), WithJsonSchema(schema)]
 
 
 def _read_number(each: Declared[Any], how: Setting, value: object) -> float | int | None:
@@ -114,6 +131,17 @@ def _read_number(each: Declared[Any], how: Setting, value: object) -> float | in
     if each.name.endswith("_bytes"):
         return read_size(value)
     return _read_amount(value) if how.most is None else read_whole(value, how.least or 0, how.most)
+
+
+def _describe_number(each: Declared[Any], how: Setting) -> dict[str, Any]:
+    """Describe as a JSON Schema what `_read_number` reads."""
+    if each.name.endswith("_s"):
+        return DURATION_SCHEMA
+    if each.name.endswith("_bytes"):
+        return SIZE_SCHEMA
+    if how.most is None:
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_DOLLARS}
+    return describe_whole(how.least or 0, how.most)
 
 
 Dollars = Annotated[float, Field(ge=0, le=10**6)]
@@ -151,7 +179,7 @@ _types: Any = (dict[str, MailType], {})
 TABLES["mail"] = create_model("_Mail", __base__=TABLES["mail"], types=_types)
 _PARTS: dict[str, Any] = {table: (model, model()) for table, model in TABLES.items()}
 _PARTS |= {"prices": (dict[str, _Price], {}), "runners": (dict[str, _Runner], {})}
-_File = create_model("_File", __base__=Checked, **{table: _PARTS[table] for table in ORDER})
+File = create_model("File", __base__=Checked, **{table: _PARTS[table] for table in ORDER})
 TABLES |= {"prices": _Price, "runners": _Runner}
 
 
@@ -166,7 +194,7 @@ def _place(loc: Loc) -> tuple[str, type[Checked]]:
             return f"[mail.types.{name}]", MailType
         case (str(table), *_) if table in TABLES:
             return f"[{table}]", TABLES[table]
-    return "this file", _File
+    return "this file", File
 
 
 def ensure_file(directory: Path) -> None:
@@ -194,7 +222,7 @@ def load_settings(directory: Path) -> Settings:
     except FileNotFoundError:
         return Settings()
     located = parse_toml(text, problems)
-    file: Any = check(_File, located, problems, _place)
+    file: Any = check(File, located, problems, _place)
     for place, what in _find_problems(file, problems) if file else ():
         problems.add(what, located.line(place))
     if file is None or problems.found:

@@ -1,6 +1,7 @@
-"""How durations, sizes and numbers are written."""
+"""How durations, sizes and numbers are written, and the JSON Schemas that say so to editors."""
 
 import re
+from typing import Any
 
 from hivekeeper.domain.names import show
 
@@ -11,6 +12,18 @@ LARGEST_BYTES = 1 << 50
 NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
 DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?", re.ASCII)
 SIZE = re.compile(rf"{NUMBER} ?(?:([KMGT]?)(i?)B)?", re.ASCII | re.IGNORECASE)
+DURATION_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "minLength": 1, "pattern": f"^{DURATION.pattern}$"},
+        {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S},
+    ]
+}
+SIZE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "pattern": rf"^{NUMBER} ?([KkMmGgTt]?[Ii]?[Bb])?$"},
+        {"type": "integer", "minimum": 1, "maximum": LARGEST_BYTES},
+    ]
+}
 
 
 def read_duration(value: object) -> float:
@@ -47,3 +60,13 @@ def read_whole(value: object, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ValueError(f"must be a whole number from {least} to {most:,}, not {show(value)}")
     return value
+
+
+def describe_whole(least: int, most: int) -> dict[str, Any]:
+    """Describe a whole number as a JSON Schema."""
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def describe_limit(schema: dict[str, Any], word: str = "none") -> dict[str, Any]:
+    """Describe a value, or a word that stands for none, as a JSON Schema."""
+    return {"anyOf": [*schema.get("anyOf", [schema]), {"const": word}]}
