@@ -1,36 +1,23 @@
 """`hive runner`, `hive costs` and `hive budget`."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hivekeeper.cli import render
 from hivekeeper.cli.here import Json, Reason, me, open_here
-from hivekeeper.clock import to_seconds
 from hivekeeper.commands import sessions as commands
 from hivekeeper.commands.trust import trust_configuration
 from hivekeeper.domain.budget import DAY, MICRO, Cap
-from hivekeeper.domain.report import Report
-from hivekeeper.domain.run import RunSpec
-from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.git.mirror import Mirror
 from hivekeeper.git.orders import source_ref
-from hivekeeper.hive import Hive
 from hivekeeper.merging.source import read_configuration
-from hivekeeper.runners import make_reader
-from hivekeeper.runners.reading import Lines
-from hivekeeper.runs.trial import Tried, try_out
-from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.sandbox.isolation import Mounts
-from hivekeeper.specs.sandboxed import make_environment, make_mounts
-from hivekeeper.specs.session import find_environment, start_program, write_prompt
+from hivekeeper.runs.trial import try_out
 from hivekeeper.store import queries
 from hivekeeper.views import runners as views
 from hivekeeper.views.queue import get_repos
@@ -85,14 +72,18 @@ def runner_test(name: str, *, json: Json = False) -> None:
         raise UnavailableError(f"'{program}' is not on the PATH.", advice=advice)
     if not json:
         typer.echo(f"Asking {name} for a one-word answer …")
-    tried, report = _try_runner(hive, runner)
+    from hivekeeper.keeper.trials import open_trial  # noqa: PLC0415 - only this command needs it
+
+    with open_trial(hive) as trial:
+        said = trial.ask(runner, _TRIAL, at_most_s=_TRIAL_S)
+    report = said.report
     view = {
         "runner": name,
         **pick(report, "outcome", "words", "session"),
         **pick(report.usage, "tokens_in", "tokens_out"),
         "money": report.usage.microusd / MICRO,
-        "seconds": round(tried.took_s, 1),
-        "exit_status": tried.status,
+        "seconds": round(said.tried.took_s, 1),
+        "exit_status": said.tried.status,
     }
     if json:
         render.print_json(view)
@@ -101,34 +92,6 @@ def runner_test(name: str, *, json: Json = False) -> None:
         typer.echo(render.clean(f"{name}: {report.outcome.words}{': ' if report.words else ''}{report.words} ({used})"))
     if report.outcome.value != "done":
         raise typer.Exit(1)
-
-
-def _try_runner(hive: Hive, runner: Runner) -> tuple[Tried, Report]:
-    from hivekeeper.keeper.programs import find_hive_isolation  # noqa: PLC0415 - only this command needs it
-
-    places, now = hive.places, to_seconds(hive.ledger.clock.now())
-    for left in places.hive.glob("trial-*"):  # left by one that was killed: it has sign-in files in it
-        if now - left.stat().st_mtime > 2 * _TRIAL_S:
-            shutil.rmtree(left, ignore_errors=True)
-    sandbox = Path(tempfile.mkdtemp(prefix="trial-", dir=places.hive))
-    try:
-        for part in ("work", "home", "tmp"):
-            (sandbox / part).mkdir()
-        prompt = str(write_prompt(places, _TRIAL))
-        environment = make_environment(places, sandbox, HIVE_PROMPT=prompt)
-        mounts = make_mounts(places, sandbox, prompt)
-        spec = RunSpec((), str(sandbox / "work"), environment, {}, mounts)
-        spec = start_program(spec, runner, f"_trials/{sandbox.name}")
-        allowed = Mounts(*(tuple((spec.mounts or {})[name]) for name in ("write", "read", "hide")))
-        isolation = find_hive_isolation(hive, read_boot_id())
-        argv = isolation.wrap(spec.argv, spec.directory, allowed, spec.environment)
-        tried = try_out(argv, spec.directory, find_environment(spec, os.environ), at_most_s=_TRIAL_S)
-    finally:
-        shutil.rmtree(sandbox, ignore_errors=True)
-    reader, lines = make_reader(runner, hive.settings.prices, runner.find_model(os.environ)), Lines()
-    for line in (*lines.feed(tried.output), *lines.end()):
-        reader.take(line)
-    return tried, reader.report(tried.status, tried.ended_by, must_act=False)
 
 
 @runner_app.command("resume")

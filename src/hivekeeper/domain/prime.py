@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hivekeeper.domain.agents import Record
-from hivekeeper.domain.mail import describe_for_agent, find_longest_run
+from hivekeeper.domain.fences import fence
+from hivekeeper.domain.mail import describe_for_agent
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.merge import describe_rework
 from hivekeeper.domain.report import LIMITED, Outcome
@@ -171,7 +172,7 @@ def _describe_mailbox(facts: PrimeFacts) -> str:
 
 def _describe_sessions(sessions: Sequence[str]) -> str:
     told = "\n".join(sessions)
-    return f"# Your last sessions\n\n{fence(told)}" if sessions else ""
+    return f"# Your last sessions\n\n{fence(told.rstrip())}" if sessions else ""
 
 
 def _describe_lessons(lessons: Mapping[str, Sequence[str]]) -> str:
@@ -184,12 +185,6 @@ def _describe_lessons(lessons: Mapping[str, Sequence[str]]) -> str:
 
 def _describe_messages(messages: Sequence[str]) -> str:
     return "# Messages for you\n\n" + "\n\n".join(messages) if messages else ""
-
-
-def fence(text: str) -> str:
-    """Fence a text so that nothing in it can end the fence."""
-    mark = "`" * max(3, find_longest_run(text) + 1)
-    return f"{mark}\n{text.rstrip()}\n{mark}"
 
 
 def describe_resumption(last: RunRow, told: Sequence[MailRow]) -> str:

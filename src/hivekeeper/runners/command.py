@@ -14,6 +14,7 @@ class CommandReader(Reader):
     """Reads a command by patterns: of the session's id, of having done its work, and of each way to fail."""
 
     tells_waiting = False
+    max_said = 8000
 
     def __init__(self, signs: Mapping[str, str]) -> None:
         super().__init__()
@@ -21,7 +22,7 @@ class CommandReader(Reader):
 
     def take(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")
-        self.said = f"{self.said}\n{text}"[-8000:]
+        self.said = f"{self.said}\n{text}"[-self.max_said :]
         for name, pattern in self._signs.items():
             if found := pattern.search(text):
                 self._note(name, found, text)

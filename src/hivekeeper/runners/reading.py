@@ -56,6 +56,7 @@ class Reader:
     tells_waiting = True  # from what it says one can tell whether it waits for the model or for a tool
     prices = NO_PRICES
     model = ""
+    max_said = MAX_SAID  # of what the model said last, the end is kept
 
     def __init__(self) -> None:
         self.session = ""
@@ -134,7 +135,7 @@ class Reader:
     def say(self, words: object, *, more: bool = False) -> None:
         """Note what the model said, or more of it."""
         if text := as_text(words):
-            self.said = ((self.said if more else "") + text)[-MAX_SAID:]
+            self.said = ((self.said if more else "") + text)[-self.max_said :]
             self.go_on()
 
     def count(self) -> Usage:

@@ -1,22 +1,26 @@
-"""A command run to its end while a person waits: trying an agent program out, asking it for its version."""
+"""A command run to its end while a person waits: asking an agent program something, or for its version."""
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hivekeeper.clock import SystemClock
+from hivekeeper.clock import Clock, SystemClock
 from hivekeeper.runs.local import INHERITED
 
-MAX_KEPT = 4 << 20
+MAX_KEPT = 64 << 10
+_CHUNK = 64 << 10
 _PATIENCE_S = 5.0
+
+Take = Callable[[bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """How it went; `ended_by` is `silence` when it was ended because it took too long."""
+    """How it went; `output` is its end. `ended_by` is `silence` when it was ended because it took too long."""
 
     status: int
     ended_by: str
@@ -24,10 +28,15 @@ class Tried:
     took_s: float
 
 
-def try_out(argv: Sequence[str], directory: str, environment: Mapping[str, str], *, at_most_s: float) -> Tried:
-    """Run a command with nobody's standard input, and all of its processes no longer than this."""
+def try_out(
+    argv: Sequence[str], directory: str, environment: Mapping[str, str], *, at_most_s: float, take: Take | None = None
+) -> Tried:
+    """Run a command with nobody's standard input, and all of its processes no longer than this.
+
+    `take` gets its output as it comes.
+    """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    clock = SystemClock()
+    clock, kept = SystemClock(), bytearray()
     started = clock.monotonic()
     process = subprocess.Popen(  # noqa: S603 - the person's own program
         list(argv),
@@ -38,19 +47,51 @@ def try_out(argv: Sequence[str], directory: str, environment: Mapping[str, str],
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    ended_by = "exit"
-    try:
-        output, _ = process.communicate(timeout=at_most_s)
-    except subprocess.TimeoutExpired:
-        ended_by = "silence"
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+
+    def keep(chunk: bytes) -> None:
+        kept.extend(chunk)
+        del kept[:-MAX_KEPT]
+        if take is not None:
+            take(chunk)
+
+    assert process.stdout is not None
+    with process.stdout as output:
         try:
-            output, _ = process.communicate(timeout=_PATIENCE_S)
-        except subprocess.TimeoutExpired as late:  # somebody of it is elsewhere, and holds its output open
-            output = late.output or b""
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return Tried(process.returncode, ended_by, output[-MAX_KEPT:], clock.monotonic() - started)
+            is_over = _read(output.fileno(), keep, clock, started + at_most_s)
+            is_over = is_over and _wait(process, started + at_most_s - clock.monotonic())
+            if not is_over:
+                _kill(process)
+                # Somebody of it may be elsewhere, and hold its output open.
+                _read(output.fileno(), keep, clock, clock.monotonic() + _PATIENCE_S)
+        except BaseException:
+            _kill(process)
+            raise
+    status = process.wait()
+    return Tried(status, "exit" if is_over else "silence", bytes(kept), clock.monotonic() - started)
+
+
+def _read(descriptor: int, take: Take, clock: Clock, deadline: float) -> bool:
+    """Read until the end, or until a moment; tell which of them came."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    while (left := deadline - clock.monotonic()) > 0:
+        if poll.poll(left * 1000):
+            chunk = os.read(descriptor, _CHUNK)
+            if not chunk:
+                return True
+            take(chunk)
+    return False
+
+
+def _wait(process: "subprocess.Popen[bytes]", left_s: float) -> bool:
+    try:
+        process.wait(max(0.0, left_s))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
