@@ -1,11 +1,10 @@
 """The `hive` command with all its subcommands, and those that start, stop and show a hive."""
 
-import shutil
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -13,7 +12,7 @@ from typer.core import TyperGroup
 from hivekeeper import __version__
 from hivekeeper.cli import history, render
 from hivekeeper.cli.agents import agent_app, prime
-from hivekeeper.cli.convoys import convoy_app, ledger, load_plan, print_submitted, tell_neighbours
+from hivekeeper.cli.convoys import convoy_app, ledger
 from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import NO_KEEPER, Json, enter, forget_named, me, open_here, read_here
 from hivekeeper.cli.inside import WORKER_COMMANDS
@@ -22,28 +21,19 @@ from hivekeeper.cli.queue import queue_app
 from hivekeeper.cli.rehearse import demo, rehearse
 from hivekeeper.cli.repos import repo_app
 from hivekeeper.cli.runners import budget_app, costs, runner_app
+from hivekeeper.cli.running import Workers, make_keeper, read_status, run
 from hivekeeper.cli.schema import schema
 from hivekeeper.cli.tasks import task_app
-from hivekeeper.cli.watch import INTERRUPTED, follow, keep
+from hivekeeper.cli.watch import keep
 from hivekeeper.cli.workers import worker_app
-from hivekeeper.commands import plans
 from hivekeeper.config.template import DEFAULT_TOML
 from hivekeeper.config.values import FILE_NAME
-from hivekeeper.domain.states import ConvoyState
 from hivekeeper.domain.wording import agree, say_count
 from hivekeeper.errors import AnotherKeeperError, InputError, UnavailableError
 from hivekeeper.git.mirror import check_git
-from hivekeeper.hive import Hive, Records, find_keeper_state, find_living_holder, open_hive
-from hivekeeper.places import Places
+from hivekeeper.hive import Hive, find_living_holder, open_hive
 from hivekeeper.runs.detach import start_detached
-from hivekeeper.runs.wrapper import read_boot_id
-from hivekeeper.settings import Settings
 from hivekeeper.store.ledger import create_ledger
-from hivekeeper.views import convoys as convoy_views
-from hivekeeper.views.status import find_tried_level, show_status
-
-if TYPE_CHECKING:
-    from hivekeeper.keeper.keeper import Keeper
 
 START, WATCH, STEER, QUEUE, AGENTS, REPAIR = (
     "Start here", "Watch", "Steer", "Merge queue", "Agents", "History and repair"
@@ -60,6 +50,7 @@ class _ByPanel(TyperGroup):
 
 
 app = typer.Typer(cls=_ByPanel, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+app.command(rich_help_panel=START)(run)
 app.command(rich_help_panel=START)(demo)
 app.command(rich_help_panel=START)(rehearse)
 app.command(rich_help_panel=START)(schema)
@@ -82,8 +73,6 @@ app.command(rich_help_panel=REPAIR)(doctor)
 app.add_typer(repo_app, name="repo", rich_help_panel=REPAIR)
 for name, command in WORKER_COMMANDS.items():  # which outside of a worker say that they are for workers
     app.command(name, hidden=True, rich_help_panel=AGENTS)(command)
-
-Workers = Annotated[int | None, typer.Option(min=1, max=1000, help="Maximum number of tasks to run at once.")]
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - typer's calling convention
@@ -138,52 +127,6 @@ def init(
         typer.echo(profile.sentence)
 
 
-def _make_keeper(hive: Hive, workers: int | None) -> "Keeper":
-    from hivekeeper.keeper.keeper import Keeper  # noqa: PLC0415 - its parts take longer to import than a read takes
-
-    return Keeper(hive, workers=workers)
-
-
-@app.command(rich_help_panel=START)
-def run(plan: Path, workers: Workers = None) -> None:
-    """Submit a plan and run it until it is done. Ctrl-C stops watching; workers go on."""
-    check_git()
-    hive = open_here()
-    spec = load_plan(hive, plan)
-    try:
-        keeper = _make_keeper(hive, workers)
-    except AnotherKeeperError:
-        keeper = None
-    try:
-        with hive.ledger.write(me()) as tx:
-            seen = tx.head.seq
-            submitted = plans.submit_plan(tx, spec, why=f"hive run {plan}")
-    except BaseException:
-        if keeper is not None:
-            keeper.close()
-        raise
-    print_submitted(submitted)
-    tell_neighbours(hive, spec)
-    if keeper is None:
-        ignored = " It keeps its own number of workers; --workers is ignored." if workers else ""
-        typer.echo(f"The running keeper takes the plan. Ctrl-C stops watching; the keeper goes on.{ignored}")
-        code = follow(hive, submitted.convoy, seen)
-    else:
-        code = keep(keeper, hive, submitted.convoy)
-    if code == INTERRUPTED:
-        again = f"Stopped the keeper; workers go on. To continue: hive run {plan}  (or hive up)"
-        typer.echo("Stopped watching. The keeper goes on: hive status" if keeper is None else again)
-        raise typer.Exit(code)
-    view = _read_status(hive)
-    with hive.ledger.read() as connection:
-        row = convoy_views.get_convoy(connection, submitted.convoy)
-        render.print_convoy(convoy_views.show_convoy(connection, row))
-        render.print_status(view)
-        unpublished = convoy_views.list_unpublished(connection, row.name)
-    hive.close()
-    raise typer.Exit(1 if unpublished or row.state in (ConvoyState.FAILED, ConvoyState.ACTIVE) else 0)
-
-
 @app.command(rich_help_panel=START)
 def up(
     *,
@@ -198,7 +141,7 @@ def up(
         if detach:
             _detach(hive, workers)
             return
-        keeper = _make_keeper(hive, workers)
+        keeper = make_keeper(hive, workers)
     except AnotherKeeperError:
         if if_idle:
             raise typer.Exit(0) from None
@@ -251,7 +194,7 @@ def _end_workers(hive: Hive) -> None:
     """Be the keeper for as long as it takes to end all workers and save their work."""
     from hivekeeper.keeper.ending import end_workers  # noqa: PLC0415 - as above
 
-    keeper = _make_keeper(hive, None)
+    keeper = make_keeper(hive, None)
     try:
         count, left = end_workers(keeper, me(), "hive down --workers")
     finally:
@@ -271,46 +214,14 @@ def status(
     """Show what needs you, then what is running."""
     hive = read_here()
     if not watch:
-        view = _read_status(hive)
+        view = read_status(hive)
         render.print_json(view) if json else render.print_status(view)
         return
     with suppress(KeyboardInterrupt):
         while True:
-            view = _read_status(hive)
+            view = read_status(hive)
             render.print_json_line(view) if json else render.reprint_status(view)
             time.sleep(_WATCH_EVERY_S)
-
-
-def _read_status(hive: Hive | Records) -> dict[str, Any]:
-    settings, problem = _try_settings(hive.places.root)
-    isolation = find_tried_level(hive.places.isolation, read_boot_id(), settings.level)
-    clock = hive.ledger.clock
-    with hive.ledger.read() as connection:
-        return show_status(
-            connection,
-            find_keeper_state(connection, clock, settings.abandoned_after_s),
-            isolation=isolation,
-            require=settings.require,
-            free_bytes=shutil.disk_usage(hive.places.hive).free,
-            now=clock.now(),
-            places=hive.places,
-            reply_within_s=settings.reply_within_s,
-            settings_problem=problem,
-        )
-
-
-def _try_settings(root: Path) -> tuple[Settings, str]:
-    """Read hive.toml as a keeper would; where it cannot be used, the defaults, and what is wrong."""
-    from hivekeeper.config.settings import load_settings  # noqa: PLC0415 - its parser is for what needs settings only
-    from hivekeeper.keeper.programs import refuse_secrets  # noqa: PLC0415 - as above
-
-    try:
-        settings = load_settings(root)
-        refuse_secrets(settings, Places(root))
-    except InputError as error:
-        head, _, problems = str(error).partition("\n")  # of a file the first line only counts them
-        return Settings(), problems if head.endswith("nothing was done") else str(error)
-    return settings, ""
 
 
 _WATCH_EVERY_S = 2.0
