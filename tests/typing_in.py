@@ -12,14 +12,14 @@ import pytest
 
 from hivekeeper.cli import main
 
-KEEPERS = ("run", "up", "demo", "rehearse")  # each in a process of its own
+KEEPERS = ("run", "up", "demo", "rehearse")  # each in a process of its own, like `plan --run`
 
 
 def type_in(
     arguments: Sequence[str], cwd: Path, *, timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Type a command; give its exit code and all it said."""
-    if arguments[0] in KEEPERS:
+    if arguments[0] in KEEPERS or "--run" in arguments:
         return _start(arguments, cwd, timeout_s, environment)
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

@@ -12,7 +12,7 @@ EVERY_TIME = (  # with every program that they name
     "test_it_edits_commits_and_lands_and_what_it_used_is_counted",
     "test_mail_in_mid_run_is_acted_on_by_the_same_process_in_the_same_session[goose]",
 )
-STORIES = ("test_landing.py", "test_answers.py", "test_acp.py")
+STORIES = ("test_landing.py", "test_answers.py", "test_acp.py", "test_planning.py")
 HERE = Path(__file__).parent
 
 

@@ -17,6 +17,7 @@ from hivekeeper.cli.doctor import doctor
 from hivekeeper.cli.here import NO_KEEPER, Json, enter, forget_named, me, open_here, read_here
 from hivekeeper.cli.inside import WORKER_COMMANDS
 from hivekeeper.cli.mail import mail_app
+from hivekeeper.cli.plan import plan
 from hivekeeper.cli.queue import queue_app
 from hivekeeper.cli.rehearse import demo, rehearse
 from hivekeeper.cli.repos import repo_app
@@ -50,6 +51,7 @@ class _ByPanel(TyperGroup):
 
 
 app = typer.Typer(cls=_ByPanel, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+app.command(rich_help_panel=START)(plan)
 app.command(rich_help_panel=START)(run)
 app.command(rich_help_panel=START)(demo)
 app.command(rich_help_panel=START)(rehearse)

@@ -1,10 +1,10 @@
-"""JSON Schemas of plans and of hive.toml, for editors; made from the models that check them.
+"""JSON Schemas of plans and of hive.toml, for editors and for runners; made from the models that check them.
 
 What one part says of another (dependencies, unique ids, known runners) only `load_plan` and `load_settings` check.
 Draft 7 is what editors know best.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,6 +17,12 @@ from hivekeeper.settings import key_of, list_settings
 
 Schema = dict[str, Any]
 _DIALECT = "http://json-schema.org/draft-07/schema#"
+# What a runner that makes a plan may say in it; where it runs, by whom and at what cost is a person's to say.
+_ANSWERED: Mapping[str, Sequence[str]] = {
+    "Plan": ("convoy", "accept"),
+    "Repo": ("setup", "verify", "keep", "lock"),
+    "Task": ("id", "title", "prompt", "command", "after", "verify", "paths", "outputs", "strengths", "priority"),
+}
 # What keys mean, as docs/plans.md says it; the other keys of hive.toml are declared with the settings.
 MEANINGS: Mapping[str, Mapping[str, str]] = {
     "Plan": {
@@ -158,6 +164,31 @@ def make_settings_schema() -> Schema:
             written = value.strip('"')
             part["properties"][key_of(each)]["default"] = written if value != written else each.default
     return schema
+
+
+def make_answer_schema(repos: Sequence[str], most: int) -> Schema:
+    """Make the schema of a plan as a runner answers it: what it may decide, about these repositories alone."""
+    schema = make_plan_schema()
+    parts = schema["definitions"]
+    task, repo = (_pick(parts[name], _ANSWERED[name]) for name in ("Task", "Repo"))
+    task["oneOf"] = parts["Task"]["oneOf"]
+    answer = _pick(schema, _ANSWERED["Plan"])
+    answer["properties"]["tasks"] = {"type": "array", "items": task, "minItems": 1, "maxItems": most}
+    if repos:
+        task["properties"]["repo"] = {"enum": list(repos)}
+        parts = dict.fromkeys(repos, repo)
+        answer["properties"]["repos"] = {"type": "object", "properties": parts, "additionalProperties": False}
+    return answer
+
+
+def _pick(part: Schema, keys: Sequence[str]) -> Schema:
+    """Take some keys of an object, without what describes them."""
+    picked = {
+        key: {name: said for name, said in part["properties"][key].items() if name not in ("description", "default")}
+        for key in keys
+    }
+    needed = [key for key in part.get("required", ()) if key in keys]
+    return {"type": "object", "properties": picked, "required": needed, "additionalProperties": False}
 
 
 def _make_schema(model: type[BaseModel], title: str) -> Schema:

@@ -129,6 +129,11 @@ def push_backup(mirror: Path, backup: str, ref: str) -> Argv:
     return _script("push_backup", mirror, backup, ref)
 
 
+def copy_source(source: str, branch: str, directory: Path) -> Argv:
+    """Lay out a branch of a person's repository, as it is committed, for somebody who only reads it."""
+    return _script("copy_source", source, branch, directory)
+
+
 def check_out_tree(mirror: Path, commit: str, directory: Path) -> Argv:
     """Lay out exactly a commit's tree for the gate."""
     return _script("check_out_tree", mirror, commit, directory)

@@ -16,17 +16,19 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """What was said is no answer; `why` is for whoever is asked once more."""
+    """What was said is no answer; `why` is for whoever is asked once more, `found` the JSON that did not fit."""
 
     why: str
+    found: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and the JSON schema that an answer has to fit."""
+    """What is asked, and the JSON schema that an answer of at most so many characters has to fit."""
 
     prompt: str
     schema: dict[str, Any]
+    most: int = MAX_ANSWER
 
     def say(self, unfit: Unfit | None = None) -> str:
         """Write it for a program, with what was wrong with its last answer."""
@@ -36,7 +38,7 @@ class Question:
 
     def read(self, words: str) -> Answer | Unfit:
         """Find the answer in a program's last words."""
-        found = _find_last_object(words[-MAX_ANSWER:])
+        found = _find_last_object(words[-self.most :])
         if found is None:
             return Unfit("there is no JSON object in it")
         from jsonschema import Draft202012Validator  # noqa: PLC0415 - a tenth of a second that few passes need
@@ -47,7 +49,7 @@ class Question:
             problem = next(iter(Draft202012Validator(self.schema).iter_errors(found)), None)
         except RecursionError:
             return Unfit("its JSON is nested too deeply")
-        return Answer(found) if problem is None else Unfit(f"{problem.json_path}: {problem.message}"[:300])
+        return Answer(found) if problem is None else Unfit(f"{problem.json_path}: {problem.message}"[:300], found)
 
 
 def _find_last_object(words: str) -> dict[str, Any] | None:

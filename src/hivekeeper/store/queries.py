@@ -13,6 +13,7 @@ from hivekeeper.domain.events import Event
 from hivekeeper.domain.hive_rows import BudgetRow, CursorRow, HeartbeatRow, HoldRow, LeaseRow
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.owners import Owner, name_tree
+from hivekeeper.domain.picture import LandedCost
 from hivekeeper.domain.protocol import ADDRESSES
 from hivekeeper.domain.report import Usage
 from hivekeeper.domain.rows import (
@@ -123,6 +124,16 @@ def list_paid_runs(connection: Connection, *, since: str = "") -> list[tuple[Run
     width = len(fields(RunRow))
     rows = connection.rows(read_sql("list_paid_runs"), {"since": since})
     return [(build(RunRow, row[:width]), str(row[width] or "")) for row in rows]
+
+
+def list_landed_costs(connection: Connection) -> list[LandedCost]:
+    """List what tasks that landed have cost, by repository and runner."""
+    return ask(connection, "list_landed_costs", LandedCost)
+
+
+def list_strengths(connection: Connection) -> list[str]:
+    """List the strengths that tasks ask for."""
+    return [str(row[0]) for row in connection.rows(read_sql("list_strengths"))]
 
 
 def list_tasks_in_state(connection: Connection, state: TaskState) -> list[TaskRow]:
