@@ -1,7 +1,7 @@
 """A goal becomes a plan becomes landed commits, with a real program that plans and works."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -12,7 +12,7 @@ MakeStage = Callable[..., Desk]
 pytestmark = pytest.mark.timeout(900)
 
 
-def answer(name: str, when: str, *tasks: dict[str, object]) -> Step:
+def answer(name: str, when: str, *tasks: Mapping[str, object]) -> Step:
     """Have the model look at the repository, then answer with a plan."""
     look: Step = {"shell": "ls app && git -C app log --oneline"}
     plan = json.dumps({"convoy": "greetings", "tasks": [{"repo": "app", **task} for task in tasks]})

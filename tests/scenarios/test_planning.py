@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hivekeeper.commands.agents import create_agent
 from hivekeeper.commands.sessions import place_hold
+from hivekeeper.domain.issues import Issue
 from hivekeeper.domain.plan import TaskSpec
 from hivekeeper.domain.runner import Runner
 from hivekeeper.domain.session import Hold
@@ -18,7 +20,7 @@ from hivekeeper.planning.sources import find_sources
 from hivekeeper.views.plans import draw_plan, show_plan
 from tests.scenarios.conftest import Scene
 from tests.scenarios.test_programs import DONE, TOLD, TOOL, Hire, hire, said, spend
-from tests.stage import Repository
+from tests.stage import ME, Repository
 
 __all__ = ["hire"]
 TASKS = [{"id": name, "repo": "app", "prompt": "x", "verify": "true"} for name in "ab"]
@@ -56,6 +58,10 @@ def test_a_plan_knows_what_has_landed_and_what_it_cost_and_nobody_on_hold_is_ask
         {"repo": "app", "runner": "agent", "tasks": 2, "landed": 1, "money": 0.036, "tokens": 10_400, "attempts": 1.0}
     ]
     assert "Expected for 2 tasks: $0.07, 20,800 tokens in 2 attempts, as before:" in draw_plan(view)
+    with stage.hive.ledger.write(ME) as tx:
+        create_agent(tx, "ann", strengths=("sql", "Free text"))
+    [made] = desk.draft_issues([Issue("x", labels=("SQL", "free text", "bug"))], "todo").plan.tasks
+    assert made.strengths == ("sql",), "what an agent is good at, if a task can ask for it"
     repository.commit({"own.txt": "x\n"}, "the person goes on")
     assert find_sources(stage.hive, ["app"], Path("/"))[0].at == str(repository.path)
     assert stage.keeper is not None

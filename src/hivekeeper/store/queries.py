@@ -132,7 +132,7 @@ def list_landed_costs(connection: Connection) -> list[LandedCost]:
 
 
 def list_strengths(connection: Connection) -> list[str]:
-    """List the strengths that tasks ask for."""
+    """List the strengths that agents have and tasks ask for."""
     return [str(row[0]) for row in connection.rows(read_sql("list_strengths"))]
 
 
