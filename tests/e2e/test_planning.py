@@ -18,6 +18,7 @@ from tests.needs import need_program
 Hire = Callable[..., None]
 Answer = dict[str, Any]
 GOOD: Answer = {"convoy": "better", "tasks": [{"id": "a", "repo": "app", "title": "First", "prompt": "do it"}]}
+RETRY = {"type": "system", "subtype": "api_retry", "attempt": 2, "error": "authentication_failed", "error_status": 401}
 CYCLE = [{"id": "a", "repo": "app", "prompt": "x", "after": ["b"]}, {"id": "b", "prompt": "y", "after": ["a"]}]
 
 
@@ -213,9 +214,14 @@ def test_a_planner_reads_what_is_committed_and_can_change_nothing(
             'signs = {rate-limited = "slow down"}',
             "made no plan: it was rate limited: 429",
         ),
+        (
+            f"echo '{json.dumps(RETRY)}'; exec sleep 60",
+            'output = "claude"',
+            "made no plan: it is not signed in: authen",
+        ),
         ("echo oh no; exit 3", "", "mine made no plan: it crashed: oh no"),
         (
-            "exec sleep 60",
+            "exec sleep 61",
             "",
             "mine has not answered in 1 s.\nNothing was written. To give it longer: --timeout",
         ),
@@ -225,7 +231,7 @@ def test_a_runner_that_cannot_answer_is_told_as_what_it_is(
     shell: Shell, source: Path, hire: Hire, before: str, more: str, told: str
 ) -> None:
     hire(GOOD, before=before, more=more)
-    assert told in plan(shell, source, "--timeout", "1s" if "sleep" in before else "30s", code=5)
+    assert told in plan(shell, source, "--timeout", "1s" if "61" in before else "30s", code=5)
     assert not (shell.root / "plan.yaml").exists()
 
 

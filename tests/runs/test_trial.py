@@ -33,3 +33,10 @@ def test_what_takes_too_long_is_killed_with_all_of_its_processes() -> None:
 def test_one_that_closes_its_output_and_goes_on_is_killed_too() -> None:
     ended_by, _, status = sh("exec >&- 2>&-; sleep 60", at_most_s=0.5)
     assert (ended_by, status) == ("silence", -9)
+
+
+def test_whoever_has_heard_enough_stops_it() -> None:
+    began = time.monotonic()
+    done = try_out(("sh", "-c", "echo x; sleep 60"), "/", {}, at_most_s=30.0, take=lambda chunk: b"x" in chunk)
+    assert (done.ended_by, done.output, done.status) == ("limit", b"x\n", -9)
+    assert time.monotonic() - began < 20

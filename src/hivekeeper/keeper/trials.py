@@ -64,9 +64,11 @@ class Trial:
         reader, lines = make_reader(runner, self._hive.settings.prices, runner.find_model(os.environ)), Lines()
         reader.max_said = most or reader.max_said
 
-        def take(chunk: bytes) -> None:
+        def take(chunk: bytes) -> bool:
             for line in lines.feed(chunk):
                 reader.take(line)
+            limit = reader.limited  # who waits for it in vain need not be waited for
+            return limit is not None and (reader.hopeless or (limit.retry_s or 0.0) > at_most_s)
 
         argv = self._isolate(spec)
         tried = try_out(argv, spec.directory, find_environment(spec, os.environ), at_most_s=at_most_s, take=take)

@@ -7,7 +7,7 @@ from hivekeeper.config.schemas import make_answer_schema
 from hivekeeper.domain import budget as b
 from hivekeeper.domain.admission import Held, Need, may_start
 from hivekeeper.domain.issues import Issue
-from hivekeeper.domain.report import Outcome, Usage
+from hivekeeper.domain.report import LIMITED, Outcome, Usage
 from hivekeeper.domain.runner import Runner
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.hive import Hive
@@ -121,14 +121,14 @@ class _Asking:
     def _ask(self, prompt: str) -> Said:
         """Ask, and refuse an end in which nothing was answered."""
         said = self._trial.ask(self._runner, prompt, at_most_s=self._left_s(), most=MAX_ANSWER, may_write=False)
-        outcome, name, words = said.report.outcome, self._runner.name, said.report.words
-        if said.tried.ended_by != "exit":
+        outcome, name = said.report.outcome, self._runner.name
+        if said.tried.ended_by == "silence" and (outcome not in LIMITED or outcome is Outcome.NO_ANSWER):
             advice = f"{_NOTHING} To give it longer: --timeout 30m"
             raise UnavailableError(f"{name} has not answered in {self._wish.at_most_s:g} s.", advice=advice)
         if outcome not in (Outcome.DONE, Outcome.EMPTY):
-            said_so = f": {words}" if words else ""
+            words = f": {said.report.words}" if said.report.words else ""
             advice = f"{_NOTHING} To try it: hive runner test {name}"
-            raise UnavailableError(f"{name} made no plan: {outcome.words}{said_so}", advice=advice)
+            raise UnavailableError(f"{name} made no plan: {outcome.words}{words}", advice=advice)
         return said
 
     def _read(self, question: Question, words: str) -> "Draft | _Misfit":

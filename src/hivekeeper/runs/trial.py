@@ -15,12 +15,12 @@ MAX_KEPT = 64 << 10
 _CHUNK = 64 << 10
 _PATIENCE_S = 5.0
 
-Take = Callable[[bytes], None]
+Take = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """How it went; `output` is its end. `ended_by` is `silence` when it was ended because it took too long."""
+    """How it went; `output` is its end. `ended_by` is `silence` if it took too long, and `limit` if it was stopped."""
 
     status: int
     ended_by: str
@@ -33,7 +33,7 @@ def try_out(
 ) -> Tried:
     """Run a command with nobody's standard input, and all of its processes no longer than this.
 
-    `take` gets its output as it comes.
+    `take` gets its output as it comes, and stops it by answering True.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     clock, kept = SystemClock(), bytearray()
@@ -48,39 +48,39 @@ def try_out(
         start_new_session=True,
     )
 
-    def keep(chunk: bytes) -> None:
+    def keep(chunk: bytes) -> object:
         kept.extend(chunk)
         del kept[:-MAX_KEPT]
-        if take is not None:
-            take(chunk)
+        return take(chunk) if take is not None else None
 
     assert process.stdout is not None
     with process.stdout as output:
         try:
-            is_over = _read(output.fileno(), keep, clock, started + at_most_s)
-            is_over = is_over and _wait(process, started + at_most_s - clock.monotonic())
-            if not is_over:
+            ended_by = _read(output.fileno(), keep, clock, started + at_most_s)
+            if ended_by == "exit" and not _wait(process, started + at_most_s - clock.monotonic()):
+                ended_by = "silence"
+            if ended_by != "exit":
                 _kill(process)
                 # Somebody of it may be elsewhere, and hold its output open.
                 _read(output.fileno(), keep, clock, clock.monotonic() + _PATIENCE_S)
         except BaseException:
             _kill(process)
             raise
-    status = process.wait()
-    return Tried(status, "exit" if is_over else "silence", bytes(kept), clock.monotonic() - started)
+    return Tried(process.wait(), ended_by, bytes(kept), clock.monotonic() - started)
 
 
-def _read(descriptor: int, take: Take, clock: Clock, deadline: float) -> bool:
-    """Read until the end, or until a moment; tell which of them came."""
+def _read(descriptor: int, take: Take, clock: Clock, deadline: float) -> str:
+    """Read until the end, until a moment, or until it is enough; tell which of them came."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     while (left := deadline - clock.monotonic()) > 0:
         if poll.poll(left * 1000):
             chunk = os.read(descriptor, _CHUNK)
             if not chunk:
-                return True
-            take(chunk)
-    return False
+                return "exit"
+            if take(chunk) is True:
+                return "limit"
+    return "silence"
 
 
 def _wait(process: "subprocess.Popen[bytes]", left_s: float) -> bool:
