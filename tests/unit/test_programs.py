@@ -51,6 +51,7 @@ def install(path: Path, mode: int = 0o755) -> str:
         ("sh --config /nowhere/c.toml", "/nowhere/c.toml", NO_PATH),
         ("cat --config=/nowhere/c.toml", "/nowhere/c.toml", NO_PATH),
         ("cat {prompt} < /nowhere/in", "/nowhere/in", NO_PATH),
+        (f"cat /{'long' * 100}/x", f"/{'long' * 100}/x", NO_PATH),
     ],
 )
 def test_a_command_that_cannot_be_started_is_found_whatever_stands_before_it(

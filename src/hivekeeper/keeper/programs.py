@@ -129,14 +129,14 @@ class _Named:
         script = find_script(rest)
         if script.startswith("~/"):
             yield self._say_home(script)
-        elif script.startswith("/") and _PLAIN.fullmatch(script) and not Path(script).exists():
+        elif script.startswith("/") and _PLAIN.fullmatch(script) and not _exists(script):
             yield self._say_missing(script)
 
     def _find_program_problems(self, program: str) -> Iterator[str]:
         if program in BUILTINS or program == _OWN_PROGRAM:
             return
         is_path, found = "/" in program, shutil.which(program, path=self.runner.environment.get("PATH"))
-        if found is None and is_path and Path(program).is_file():
+        if found is None and is_path and _exists(program) and Path(program).is_file():
             yield self._say(program, f"is not executable; type: chmod +x {shlex.quote(program)}")
         elif found is None:
             where = "is not there" if is_path else "is not installed, or not on the PATH"
@@ -146,7 +146,7 @@ class _Named:
 
     def find_path_problems(self, path: str, *, is_needed: bool) -> Iterator[str]:
         """Find whether a path is missing, unless the program itself may create it, or is hidden."""
-        if Path(path).exists():
+        if _exists(path):
             if not self.isolation.sees(path, self.runner.environment):
                 directory = path if Path(path).is_dir() else str(Path(path).parent)
                 line = f'read = ["{directory}"] in [sandbox] of hive.toml'
@@ -171,3 +171,11 @@ class _Named:
     def _say_home(self, program: str) -> str:
         whole = os.path.expanduser(program)  # noqa: PTH111 - that of Path raises when there is no such user
         return self._say(program, f"would be in the worker's own home; write {whole} in {self._place}")
+
+
+def _exists(path: str) -> bool:
+    try:
+        Path(path).stat()
+    except OSError:  # it is not there, or not for this user
+        return False
+    return True
