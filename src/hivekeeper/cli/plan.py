@@ -16,6 +16,7 @@ from hivekeeper.cli.convoys import load_plan
 from hivekeeper.cli.here import Json, open_here
 from hivekeeper.cli.running import run as run_plan
 from hivekeeper.domain.budget import MICRO
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.git.mirror import check_git
 from hivekeeper.hive import Hive
@@ -151,7 +152,7 @@ def _refuse_unread(view: Mapping[str, Any], out: Path, follow_up: str) -> None:
     """Have a person agree to commands that a model wrote."""
     if not (view["author"] and view["commands"]):
         return
-    count = render.count(len(view["commands"]), "command")
+    count = say_count(len(view["commands"]), "command")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         what = f"{out} was not run: {view['author']} wrote {count} in it, and nobody is here to read them."
         raise InputError(what, advice=f"Read them, then type: {follow_up}")
