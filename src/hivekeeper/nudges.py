@@ -16,7 +16,7 @@ def nudge(path: Path) -> None:
 
 
 class NudgeSocket:
-    """The keeper's ear."""
+    """Receives nudges."""
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)  # the lease is ours, so a socket left behind is nobody's

@@ -68,7 +68,7 @@ def test_outside_a_hive_every_command_says_how_to_make_one(tmp_path: Path, shell
 def test_of_a_changed_plan_what_is_new_is_added_and_what_stays_is_told(shell: Shell) -> None:
     shell.hive("convoy", "submit", shell.plan("convoy: c\n" + TASK))
     changed = shell.plan("convoy: c\ntasks:\n  - {id: A, command: 'false'}\n  - {id: B, command: 'true'}\n")
-    told = "Task 'A' is already here with another command; it stays as it was. Give the new one another id."
+    told = "Task 'A' already exists with a different command; it was not changed. To add it, use another id."
     said = shell.hive("convoy", "submit", changed).splitlines()
     assert said == ["Convoy c: 1 new task, 1 known already. The keeper is not running; type: hive up", told]
     again = shell.json("convoy", "submit", changed)

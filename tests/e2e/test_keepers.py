@@ -92,7 +92,7 @@ def test_a_frozen_keeper_that_wakes_after_its_lock_was_lost_is_refused_and_stops
     os.kill(pid, signal.SIGCONT)
     said, _ = shell.started[0].communicate(timeout=30)
     assert shell.started[0].returncode == 3
-    assert "Epoch 1 is over" in said
+    assert "Epoch 1 has ended" in said
     (shell.root / "go").touch()
     shell.wait(lambda: shell.json("ledger", "slow")["tasks"][0]["status"] == "COMPLETE")
     assert (shell.root / "marks").read_text() == "x\n"

@@ -68,7 +68,7 @@ def test_a_question_is_answered_once_and_the_answer_goes_to_whoever_asked(shell:
     question, answer = shell.json("mail", "thread", "c/a/mail-1")
     assert (question["state"], answer["parent"], answer["hops"]) == ("HANDLED", "c/a/mail-1", 1)
     assert (answer["receiver"], answer["payload"]) == ("c.worker-1", {"text": "8080"})
-    assert "nobody waits for your reply" in shell.hive("mail", "reply", answer["id"], "why?", code=2)
+    assert "it does not expect a reply" in shell.hive("mail", "reply", answer["id"], "why?", code=2)
 
 
 def test_who_waits_for_help_goes_on_when_it_is_answered_or_closed(shell: Shell, world: World) -> None:

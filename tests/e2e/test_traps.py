@@ -253,7 +253,8 @@ def test_a_prompt_that_nobody_has_begun_is_edited_and_another_is_not(shell: Shel
     assert "has not changed" in shell.hive("task", "edit", "A", "--prompt", "say hello")
     with open_records(shell.root).ledger.read() as connection:
         assert queries.find_prompt(connection, "c/A") == "say hello"
-    assert "has a prompt, and stays one" in shell.hive("task", "edit", "A", "--command", "true", code=2)
+    told = shell.hive("task", "edit", "A", "--command", "true", code=2)
+    assert "has a prompt, and cannot become anything else" in told
     assert "exactly one" in shell.hive("task", "edit", "A", code=2)
 
 

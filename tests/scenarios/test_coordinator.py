@@ -13,7 +13,9 @@ def test_a_program_that_was_changed_is_warned_of_what_stays_and_goes_on_with_wha
         assert coordinator.add(Task("one", ["echo", "a b"], output="one.md")) == 1
     with Coordinator("orders", tmp_path) as coordinator:
         assert coordinator.add(Task("one", "echo 'a b'", output="one.md")) == 0
-        with pytest.warns(UserWarning, match="Task 'one' is already here with another command and outputs; it stays"):
+        with pytest.warns(
+            UserWarning, match="Task 'one' already exists with a different command and outputs; it stays"
+        ):
             assert coordinator.add(Task("one", "true"), Task("two", "true", after=["one"])) == 1
         assert [task["task_id"] for task in coordinator.ledger()["tasks"]] == ["one", "two"]
 

@@ -301,7 +301,7 @@ def test_a_changed_task_stays_as_it_was_is_told_of_and_what_is_new_is_added(
     world.submit("p", a, b, c, repos=(REPO,))
     before = world.task("p/b")
     changed = replace(b, **change)  # type: ignore[arg-type]  # one field at a time
-    told = f"Task 'b' is already here with another {what}; it stays as it was. Give the new one another id."
+    told = f"Task 'b' already exists with a different {what}; it was not changed. To add it, use another id."
     assert world.submit("p", TaskSpec("new", "true"), a, changed, repos=(REPO,)) == plans.Submitted("p", 1, 2, (told,))
     assert world.task("p/b") == before
     assert world.task("p/new").state is TaskState.PENDING
@@ -332,7 +332,7 @@ def test_another_accept_command_is_not_taken_and_told_of(
         plans.submit_plan(tx, PlanSpec("p", (spec,), accept=old))
     with world.ask() as tx:
         (told,) = plans.submit_plan(tx, PlanSpec("p", (spec,), accept=new)).unchanged_because
-    assert told.startswith(f"Convoy 'p' is already here with {is_} accept command; it stays as it was.")
+    assert told.startswith(f"Convoy 'p' already exists with {is_} accept command; it was not changed.")
     assert world.convoy("p").accept == old
     with world.ask() as tx:
         assert plans.add_task(tx, "p", TaskSpec("b", "true")), "one task says nothing of its convoy"
@@ -352,8 +352,8 @@ def test_a_repository_changes_only_when_nothing_is_to_use_it(world: World, field
     spec, changed = TaskSpec("a", "true", repo="r"), replace(REPO, **{field: value})  # type: ignore[arg-type]
     world.submit("p", spec, repos=(REPO,))
     submitted = world.submit("q", TaskSpec("b", "true"), repos=(changed,))
-    said = f"Repository 'r' is already here with another {field}, and p/a is to use it; it stays as it was."
-    assert submitted == plans.Submitted("q", 1, 0, (f"{said} Hand the plan in again when nothing uses it.",))
+    said = f"Repository 'r' already exists with a different {field}, and p/a is to use it; it was not changed."
+    assert submitted == plans.Submitted("q", 1, 0, (f"{said} Submit the plan again when nothing uses it.",))
     assert getattr(world.repo("r"), field) == getattr(REPO, field)
     with world.ask() as tx:
         tasks.cancel_task(tx, world.task("p/a"))

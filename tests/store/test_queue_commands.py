@@ -209,7 +209,7 @@ def test_what_no_longer_waits_has_no_other_place_and_needs_nobody(world: World, 
 
 def test_what_has_not_come_to_the_queue_has_no_place_there(world: World) -> None:
     said = _refuse(world, lambda tx: queue.prioritize_entry(tx, world.task("c/t")))
-    assert "nothing of it has come there yet" in said
+    assert "it has not been submitted to the queue" in said
     assert "hive task why c/t" in said
 
 

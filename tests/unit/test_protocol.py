@@ -57,7 +57,7 @@ UNREADABLE = {
     "no type": ({"to": "a"}, "it has no 'type'"),
     "a type nobody knows": ({"type": "qurey", "to": "a"}, "there is no type 'qurey'; did you mean query?"),
     "no receiver": ({"type": "query"}, "it has no 'receiver'"),
-    "a receiver that is no name": ({"type": "query", "to": "a\nb"}, "its 'receiver' is no address"),
+    "a receiver that is no name": ({"type": "query", "to": "a\nb"}, "its 'receiver' is not a valid address"),
     "a payload that is a list": ({"type": "query", "to": "a", "payload": [1]}, "its 'payload' is not an object"),
     "a text that is a number": (
         {"type": "query", "to": "a", "payload": {"text": 1}},

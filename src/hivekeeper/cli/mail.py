@@ -29,8 +29,8 @@ mail_app.add_typer(quarantine_app, name="quarantine")
 Limit = Annotated[int, typer.Option("-n", min=1, help="Number of messages to show.")]
 Kind = Annotated[str, typer.Option("--type", help="Only messages of this type.")]
 Who = Annotated[str, typer.Option("--agent", help="Only messages from or to this address.")]
-Since = Annotated[str, typer.Option(help='Only messages sent since: "2h", or a time like 2026-01-31T08:00.')]
-Until = Annotated[str, typer.Option(help='Only messages sent before: "2h", or a time like 2026-01-31T08:00.')]
+Since = Annotated[str, typer.Option(help='Only messages sent since: "2h ago", or a time like 2026-01-31T08:00.')]
+Until = Annotated[str, typer.Option(help='Only messages sent before: "2h ago", or a time like 2026-01-31T08:00.')]
 Type = Annotated[str, typer.Option("--type", help="Type of the message.")]
 Payload = Annotated[str, typer.Option(help="More fields of the message, as a JSON object.")]
 Text = Annotated[str, typer.Argument(help="What to say.")]
@@ -169,7 +169,7 @@ def quarantine_show(mail: Mail) -> None:
 def quarantine_requeue(
     mail: Mail,
     *,
-    file: Annotated[Path | None, typer.Option(help='The mended message; "-" reads standard input.')] = None,
+    file: Annotated[Path | None, typer.Option(help='The corrected message; "-" reads standard input.')] = None,
 ) -> None:
     """Deliver a quarantined message after all, for example once its type is in hive.toml."""
     hive = open_here()

@@ -1,4 +1,4 @@
-"""What makes the past quick to read: states put by, and how far readers of the log have come."""
+"""What makes the past quick to read: checkpoints, and how far readers of the log have come."""
 
 from hivekeeper.domain.names import NAME_RULE, is_name
 from hivekeeper.errors import InputError
@@ -10,12 +10,12 @@ EVENTS_A_CHECKPOINT = 10_000
 
 
 def is_checkpoint_due(head: int, last: int) -> bool:
-    """Decide whether so much has happened since the last state was put by that another should be."""
+    """Decide whether so much has happened since the last checkpoint that another is due."""
     return head - last >= EVENTS_A_CHECKPOINT
 
 
 def save_due_checkpoint(tx: Transaction) -> bool:
-    """Put the state by, as it is in this transaction; False when none is due."""
+    """Save a checkpoint of this transaction's state; False when none is due."""
     if not is_checkpoint_due(tx.head.seq, queries.find_last_checkpoint(tx.connection)):
         return False
     tx.save_checkpoint(encode_state(tx.connection))

@@ -154,7 +154,7 @@ def reply_as_person(
     """Record a person's reply to a message that was sent to them or to the hive; a task that waits for it continues."""
     known = _get_type(protocol, type_, payload)
     if mail.receiver not in p.ADDRESSES or not mail.expects_reply:
-        what = f"{mail.id} is of type {mail.type}, to {mail.receiver}: nobody waits for your reply."
+        what = f"{mail.id} is of type {mail.type}, to {mail.receiver}: it does not expect a reply."
         raise InputError(what, advice=f"To write to its sender: hive mail send {mail.sender} '...'")
     found = find_receiver(tx.connection, mail.origin_task or mail.sender)
     if isinstance(found, str):
@@ -168,9 +168,9 @@ def _get_type(protocol: Mapping[str, p.MessageType], name: str, payload: Mapping
     if (known := protocol.get(name)) is None:
         meant = find_nearest(name, protocol)
         advice = f"Did you mean '{meant}'?" if meant else f"The types are {', '.join(protocol)}."
-        raise InputError(f"There is no type of message '{name}'.", advice=advice)
+        raise InputError(f"Unknown message type '{name}'.", advice=advice)
     if problem := p.check_payload(known, payload):
-        raise InputError(f"This is no {known.name}: {problem}.", advice="Nothing was sent.")
+        raise InputError(f"Invalid {known.name} message: {problem}.", advice="Nothing was sent.")
     return known
 
 

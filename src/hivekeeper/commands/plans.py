@@ -45,8 +45,8 @@ def submit_plan(tx: Transaction, plan: PlanSpec, *, why: str = "") -> Submitted:
         stamp = tx.now[:19].replace("-", "").replace(":", "").replace("T", "_")
         tx.record(e.ConvoySubmitted(plan.convoy, f"pipeline_{plan.convoy}_{stamp}", plan.accept, plan.budget), why=why)
     elif existing.accept != plan.accept:
-        is_ = f"Convoy '{plan.convoy}' is already here with {'another' if existing.accept else 'no'} accept command"
-        unchanged.append(f"{is_}; it stays as it was. Give the plan another convoy name to change it.")
+        is_ = f"Convoy '{plan.convoy}' already exists with {'another' if existing.accept else 'no'} accept command"
+        unchanged.append(f"{is_}; it was not changed. To change it, submit the plan under another convoy name.")
     if plan.defaults != (existing.get_defaults() if existing else {}):
         tx.record(e.ConvoyDefaultsSet(plan.convoy, plan.defaults), why=why)
     unchanged += [_take_repo(tx, repo, is_wanted=bool(new)) for repo in plan.repos]
@@ -174,8 +174,8 @@ def _describe_change(tx: Transaction, spec: TaskSpec, known: TaskRow) -> str:
     ]
     if not changed:
         return ""
-    is_ = f"Task '{spec.id}' is already here with another {' and '.join(changed)}"
-    return f"{is_}; it stays as it was. Give the new one another id."
+    is_ = f"Task '{spec.id}' already exists with a different {' and '.join(changed)}"
+    return f"{is_}; it was not changed. To add it, use another id."
 
 
 def _list_repo_changes(spec: RepoSpec, known: RepoRow) -> list[str]:
@@ -206,8 +206,8 @@ def _take_repo(tx: Transaction, spec: RepoSpec, *, is_wanted: bool) -> str:
         request_fetch(tx, spec)
     if not user:
         return ""
-    said = f"Repository '{spec.name}' is already here with another {' and '.join(changed)}, and {user} is to use it"
-    return f"{said}; it stays as it was. Hand the plan in again when nothing uses it."
+    said = f"Repository '{spec.name}' already exists with a different {' and '.join(changed)}, and {user} is to use it"
+    return f"{said}; it was not changed. Submit the plan again when nothing uses it."
 
 
 def _find_user(tx: Transaction, repo: str) -> str | None:

@@ -121,7 +121,7 @@ def _get_waiting(tx: Transaction, task: TaskRow) -> MergeRow:
     """Get the entry of a task that can still be told something."""
     entry = queries.find_merge(tx.connection, task.key, task.attempts)
     if entry is None or entry.state not in (MergeState.QUEUED, MergeState.VERIFYING):
-        is_ = f"it is {entry.state} there" if entry else "nothing of it has come there yet"
+        is_ = f"it is {entry.state} there" if entry else "it has not been submitted to the queue"
         advice = f"Type: hive task why {task.key}"
         raise InputError(f"{task.key} does not wait in the merge queue: {is_}.", advice=advice)
     return entry

@@ -80,7 +80,7 @@ def hand_off(
     attempt = next(iter(queries.list_attempts_of_task(tx.connection, task.key)[::-1]), None)
     is_in_session = attempt is not None and attempt.state in (AttemptState.WORKING, AttemptState.PARKED)
     if is_in_session and not task.runners:
-        what = f"Task '{task.id}' is a command at work, which nobody can take over."
+        what = f"Task '{task.id}' is a running command and cannot be handed off."
         raise InputError(what, advice=f"Wait for its end, or stop it: hive worker kill {task.key}")
     if agent and is_in_session and (other := _find_session(tx, agent, task)) is not None:
         what = f"Agent {agent} is at work on {other.task}, and has one session at a time."
@@ -126,12 +126,12 @@ def _advise_telling(task: TaskRow) -> str:
 def edit_task(tx: Transaction, task: TaskRow, *, command: str = "", prompt: str = "", why: str = "") -> bool:
     """Change the command or the prompt of a task that nobody works on; False when it is that already."""
     if bool(command.strip()) == bool(prompt.strip()):
-        raise InputError("What is the task to be now?", advice="Give exactly one of --command and --prompt.")
+        raise InputError("No new command or prompt given.", advice="Give exactly one of --command and --prompt.")
     is_prompt = bool(task.runners)
     if task.branch is not None or is_prompt != bool(prompt):
         has = "is a branch" if task.branch is not None else f"has a {'prompt' if is_prompt else 'command'}"
         advice = f"Add a new one: hive task add {task.convoy} NEW-ID --{'prompt' if prompt else 'command'} '...'"
-        raise InputError(f"Task '{task.id}' {has}, and stays one.", advice=advice)
+        raise InputError(f"Task '{task.id}' {has}, and cannot become anything else.", advice=advice)
     if task.state in (TaskState.IN_PROGRESS, TaskState.CANCELLING, TaskState.COMPLETE):
         advice = f"Type: hive task why {task.key}"
         raise InputError(f"Task '{task.id}' is {task.state}; only one that nobody works on is edited.", advice=advice)

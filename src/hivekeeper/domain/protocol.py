@@ -149,7 +149,7 @@ def read_draft(said: object, protocol: Mapping[str, MessageType]) -> Draft | str
     elif not isinstance(receiver, str) or not receiver:
         return "it has no 'receiver'"
     if len(receiver) > MAX_ID or not receiver.isprintable():
-        return "its 'receiver' is no address"
+        return "its 'receiver' is not a valid address"
     payload = _read_payload(said, known)
     if isinstance(payload, str):
         return payload

@@ -132,7 +132,7 @@ def _make_sides(mirror: Mirror, base: str, sides: tuple[str, str], at: str) -> t
 
 
 def _resolve(mirror: Mirror, conflict: Conflict) -> str | Unresolved:
-    """Settle what rules can, file by file, as a tree; the rest is a unresolved."""
+    """Settle what rules can, file by file, as a tree; the rest stays unresolved."""
     resolved: dict[str, tuple[str, str]] = {}
     left: list[str] = []
     hunks: list[str] = []

@@ -68,7 +68,7 @@ def unpack_rest(mirror: Path, blob: str, directory: Path) -> Unpacked:
                     elif name.endswith("/.git"):
                         repositories.append(name.removesuffix("/.git"))
         except (tarfile.TarError, KeyError) as error:
-            raise UnavailableError(f"{blob} in {mirror} is no whole tar: {error}.", advice=_EXAMINE) from error
+            raise UnavailableError(f"{blob} in {mirror} is a damaged tar: {error}.", advice=_EXAMINE) from error
     return Unpacked(tuple(refused), tuple(repositories))
 
 
@@ -123,7 +123,7 @@ def _git(mirror: Path, *arguments: str, output: IO[bytes] | None = None, index: 
     )
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()
-        raise UnavailableError(f"git could not bring it back from {mirror}: {said}", advice=_EXAMINE)
+        raise UnavailableError(f"git could not restore it from {mirror}: {said}", advice=_EXAMINE)
 
 
-_EXAMINE = "Look what is wrong with it: hive doctor"
+_EXAMINE = "To find the cause: hive doctor"

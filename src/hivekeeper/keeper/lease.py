@@ -84,11 +84,13 @@ def _acquire(ledger: Ledger, lock: int, clock: Clock, abandoned_after_s: float) 
             advice = "Nothing was touched. Type: hive status"
             raise AnotherKeeperError(f"Another keeper is active: {why}.", advice=advice)
         case KillFirst(pid) if pid == os.getpid():
-            raise AnotherKeeperError("This very process keeps the hive already.", advice="Close its first keeper.")
+            raise AnotherKeeperError(
+                "This process already runs a keeper for this hive.", advice="Close that one first."
+            )
         case KillFirst(pid, start_ticks, why):
             _kill(pid, start_ticks)
             if not _try_lock(lock):
-                what = f"{why}; it was killed, and somebody else was faster."
+                what = f"{why}; it was killed, but another process took the lease first."
                 raise AnotherKeeperError(what, advice="Nothing was touched. Type: hive status")
             return why
 

@@ -127,8 +127,8 @@ class Router(Loop):
         counts["blocked"] = self._deliver()
         self._set_interval()
         if self._problem is not None:
-            what = f"Mail could not be carried: {self._problem.strerror}."
-            raise UnavailableError(what, advice="Nothing is lost: what was accepted is delivered once this is mended.")
+            what = f"Mail could not be delivered: {self._problem.strerror}."
+            raise UnavailableError(what, advice="Nothing is lost: what was accepted is delivered once this is fixed.")
         return {name: count for name, count in {**counts, "placed": len(self._placed)}.items() if count}
 
     @contextmanager

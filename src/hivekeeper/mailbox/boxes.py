@@ -357,7 +357,7 @@ class _NotStrictError(Exception):
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _NotStrictError("a key stands twice in one of its objects")
+        raise _NotStrictError("an object has a duplicate key")
     return found
 
 

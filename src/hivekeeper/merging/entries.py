@@ -128,9 +128,9 @@ def reject_unmergeable(tx: Transaction, entry: Entry, made: Empty | Strays | Uns
     """Reject a change that cannot land on any branch."""
     match made:
         case Empty():
-            _reject(tx, entry, "nothing was left of it after its conflict was resolved", {}, is_conflict=True)
+            _reject(tx, entry, "the resolved change is empty", {}, is_conflict=True)
         case Strays(paths):
-            why = f"merging it would change {paths[0]}, which it did not change itself"
+            why = f"merging it would change {paths[0]}, which is not part of the change"
             _reject(tx, entry, why, {}, is_conflict=True)
         case Unsound(path, words, can_be_mended):
             # Work that cannot be checked out cannot be continued.

@@ -86,7 +86,7 @@ def _translate_os_errors(act: Callable[P, R]) -> Callable[P, R]:
         try:
             return act(*args, **kwargs)
         except OSError as error:
-            what = f"Runs cannot be looked after just now: {error.strerror or error}."
+            what = f"Cannot manage runs right now: {error.strerror or error}."
             raise UnavailableError(what, advice="Check disk space, memory and limits (ulimit -a).") from error
 
     return acting
@@ -162,7 +162,7 @@ class LocalRuns(LocalOutputs):
                     _write_in_time(self._nursery.stdin.fileno(), line)
                     return
                 self._close_nursery()
-        what = "The process that starts runs dies as soon as it is started."
+        what = "The run launcher exits immediately."
         raise UnavailableError(what, advice="Check memory and process limits (ulimit -u), then start the hive again.")
 
     @_translate_os_errors

@@ -135,15 +135,15 @@ class Transaction:
         self.connection.run(_KEEP_FILE, (agent, file, text, problem))
 
     def save_checkpoint(self, data: str) -> None:
-        """Put the state at this event by, as the keeper; a cache, so a row and not an event."""
+        """Save the state at this event as a checkpoint, as the keeper; a cache, so a row and not an event."""
         if not isinstance(self._authority, ByKeeper):
-            raise HiveError(f"{self._authority.who} may not put a state by: that is the keeper's.")
+            raise HiveError(f"{self._authority.who} is not allowed to save a checkpoint; only the keeper is.")
         self.connection.run(_PUT_CHECKPOINT, (self.head.seq, self._clock.now(), data))
 
     def delete_checkpoint(self, seq: int) -> None:
-        """Throw away a state that was put by, as the keeper; the log has everything that was in it."""
+        """Delete a checkpoint, as the keeper; the log has everything that was in it."""
         if not isinstance(self._authority, ByKeeper):
-            raise HiveError(f"{self._authority.who} may not throw a state away: that is the keeper's.")
+            raise HiveError(f"{self._authority.who} is not allowed to delete a checkpoint; only the keeper is.")
         self.connection.run("DELETE FROM checkpoint WHERE seq = ?", (seq,))
 
     def move_cursor(self, name: str, seq: int) -> None:
@@ -178,7 +178,7 @@ class Ledger:
         with self._database.writing() as connection:
             head = read_head(connection)
             if isinstance(authority, ByKeeper) and authority.epoch != head.epoch:
-                what = f"Epoch {authority.epoch} is over: a successor holds epoch {head.epoch}."
+                what = f"Epoch {authority.epoch} has ended: a newer keeper holds epoch {head.epoch}."
                 raise StaleEpochError(what, advice="This keeper stops; the work goes on under its successor.")
             transaction = Transaction(connection, head, authority, self.clock)
             yield transaction
@@ -253,7 +253,7 @@ def check_tail(connection: Connection, count: int) -> None:
 
 
 def _damaged(seq: int) -> DamagedLedgerError:
-    what = f"The ledger's chain is broken at event {seq}: something changed the file behind the hive's back."
+    what = f"The ledger's chain is broken at event {seq}: something other than Hivekeeper modified the file."
     return DamagedLedgerError(what, advice="Nothing was written. Restore the last good copy of the .hive folder.")
 
 

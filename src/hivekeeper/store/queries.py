@@ -473,18 +473,18 @@ def list_cursors(connection: Connection) -> list[CursorRow]:
 
 
 def find_checkpoint(connection: Connection, seq: int) -> tuple[int, str] | None:
-    """Find the last state put by at or before an event."""
+    """Find the last checkpoint at or before an event."""
     rows = connection.rows(read_sql("find_checkpoint"), {"seq": seq})
     return (rows[0][0], rows[0][1]) if rows else None
 
 
 def list_checkpoints(connection: Connection) -> list[int]:
-    """List at which events a state was put by, oldest first."""
+    """List at which events a checkpoint was saved, oldest first."""
     return [row[0] for row in connection.rows("SELECT seq FROM checkpoint ORDER BY seq")]
 
 
 def find_last_checkpoint(connection: Connection) -> int:
-    """Find at which event a state was last put by; 0 when none was."""
+    """Find at which event a checkpoint was last saved; 0 when none was."""
     return int(connection.rows("SELECT coalesce(max(seq), 0) FROM checkpoint")[0][0])
 
 

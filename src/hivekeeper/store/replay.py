@@ -1,6 +1,6 @@
 """The past from the log: the same `project` and `apply_changes` as the live tables, into tables in memory.
 
-`rebuilt` replays everything, which takes as long as the log is. `state_at` begins at the last state put by and leaves
+`rebuilt` replays everything, which takes as long as the log is. `state_at` begins at the last checkpoint and leaves
 out what was archived by then: a day of a year-old hive is as quick to see as a day of a new one.
 """
 # ruff: noqa: S608 - table and column names come from our own code alone; every value is a bound parameter
@@ -104,7 +104,7 @@ def state_at(connection: Connection, seq: int) -> Iterator[Connection]:
         known = {*_HIVE_RUNS, _HIVE_MAIL, *(convoy.name for convoy in queries.list_convoys(target))}
 
         def choose(event: Event) -> list[Change]:
-            # What is not known was archived when the state was put by; a sandbox of it may be removed after that.
+            # What is not known was archived when the checkpoint was saved; a sandbox of it may be removed after that.
             changes = project(event)
             known.update(
                 _owner(change) for change in changes if isinstance(change, Insert) and change.table == "convoy"
@@ -142,7 +142,7 @@ def encode_state(connection: Connection) -> str:
 
 
 def is_checkpoint_right(connection: Connection, again: Connection, seq: int) -> bool:
-    """Tell whether the state put by at an event is what a replay up to that event says."""
+    """Tell whether the checkpoint at an event is what a replay up to that event says."""
     found = queries.find_checkpoint(connection, seq)
     if found is None or not found[0] == read_head(again).seq == seq:
         return False
@@ -154,7 +154,7 @@ def is_checkpoint_right(connection: Connection, again: Connection, seq: int) -> 
 
 
 def _restore(connection: Connection, target: Connection, seq: int) -> int:
-    """Fill the tables from the last state put by that can be read, and tell its event; 0 when there is none.
+    """Fill the tables from the last checkpoint that can be read, and tell its event; 0 when there is none.
 
     One that cannot be read is a cache that is lost, and no damage: the log has everything, only further away.
     """

@@ -180,7 +180,9 @@ def reading_only(path: Path) -> Iterator[SqliteConnection]:
             raise DamagedLedgerError(f"The creation of {path} was interrupted.", advice="Type: hive init") from error
         except (apsw.SQLError, ValueError, TypeError) as error:  # tables or values are not what we once put in
             advice = "Nothing was written. Restore the last good copy of the .hive folder."
-            raise DamagedLedgerError(f"{path} holds what no hive wrote: {error}.", advice=advice) from error
+            raise DamagedLedgerError(
+                f"{path} contains data that Hivekeeper did not write: {error}.", advice=advice
+            ) from error
         finally:
             raw.close()
 
@@ -256,7 +258,7 @@ def _set_pragma(raw: apsw.Connection, name: str, wanted: str | int) -> None:
     raw.execute(f"PRAGMA {name} = {wanted}").fetchall()
     got = _pragma(raw, name)
     if got != wanted:
-        what = f"SQLite did not take PRAGMA {name} = {wanted} on {raw.filename}; it says {got}."
+        what = f"SQLite ignored PRAGMA {name} = {wanted} on {raw.filename}; it says {got}."
         raise UnavailableError(what, advice="The file system may not support what the ledger needs.")
 
 
@@ -309,7 +311,9 @@ def _explain(error: Exception, path: Path) -> HiveError:
             what = f"{path} cannot be opened for writing: {error}."
             return UnavailableError(what, advice="Check the permissions of the directory and who owns it.")
         case apsw.ConstraintError():
-            return DamagedLedgerError(f"The ledger's schema refused a change: {error}.", advice="This is a defect.")
+            return DamagedLedgerError(
+                f"The ledger's schema refused a change: {error}.", advice="This is a bug in Hivekeeper."
+            )
         case _:
             return UnavailableError(f"The ledger at {path} could not be used: {error}.")
 
