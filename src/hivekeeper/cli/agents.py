@@ -10,8 +10,11 @@ from hivekeeper.cli.here import Json, Reason, me, open_here, read_here
 from hivekeeper.commands import agents as commands
 from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError
+from hivekeeper.hive import find_keeper_state
+from hivekeeper.settings import Settings
 from hivekeeper.store import agent_queries
 from hivekeeper.views import agents as views
+from hivekeeper.views.coordinator import prime_coordinator
 
 agent_app = typer.Typer(no_args_is_help=True, help="Agents: who works, what each has done and learnt.")
 
@@ -109,8 +112,21 @@ def agent_rename(name: Name, new: Annotated[str, typer.Argument(help="Its new na
     typer.echo(f"{agent.name} is {new} now." if done else f"It is called {new} already.")
 
 
-def prime(who: Annotated[str, typer.Argument(help="A task, or an agent.", metavar="TASK|AGENT")]) -> None:
+def prime(
+    who: Annotated[str, typer.Argument(help="A task, or an agent.", metavar="TASK|AGENT")] = "",
+    *,
+    role: Annotated[str, typer.Option(help="`coordinator`: the rules for one, and what is open.")] = "",
+) -> None:
     """Show exactly what a new session of a task or an agent reads before it begins."""
+    if role not in ("", "coordinator") or bool(who) == bool(role):
+        advice = "Name a task or an agent, or type: hive prime --role coordinator"
+        raise InputError("Nothing to show was named, or two things.", advice=advice)
+    if role:
+        records = read_here()
+        with records.ledger.read() as connection:
+            state = find_keeper_state(connection, records.ledger.clock, Settings().abandoned_after_s)
+            sys.stdout.write(prime_coordinator(connection, state, now=records.ledger.clock.now()))
+        return
     from hivekeeper.working.priming import prime_agent, prime_task  # noqa: PLC0415 - only this command needs git
 
     hive = open_here()

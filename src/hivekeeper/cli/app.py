@@ -35,6 +35,7 @@ from hivekeeper.git.mirror import check_git
 from hivekeeper.hive import Hive, find_living_holder, open_hive
 from hivekeeper.runs.detach import start_detached
 from hivekeeper.store.ledger import create_ledger
+from hivekeeper.views.coordinator import write_section
 
 START, WATCH, STEER, QUEUE, AGENTS, REPAIR = (
     "Start here", "Watch", "Steer", "Merge queue", "Agents", "History and repair"
@@ -104,6 +105,10 @@ def _main(
 def init(
     directory: Annotated[Path, typer.Argument()] = Path(),
     agents: Annotated[int | None, typer.Option(min=1, max=1000, help="Number of agents to configure for.")] = None,
+    *,
+    agents_md: Annotated[
+        bool, typer.Option("--agents-md", help="Also write a section for coordinators into AGENTS.md (and CLAUDE.md).")
+    ] = False,
 ) -> None:
     """Create a hive here: hive.toml and .hive/."""
     from hivekeeper.config.profiles import make_profile  # noqa: PLC0415 - only this command needs it
@@ -124,9 +129,23 @@ def init(
         raise UnavailableError(f"Could not create a hive in {directory.resolve()}: {error.strerror}.") from None
     create_ledger(hive / "ledger.db")
     open_hive(directory).close()
+    if agents_md:
+        _write_agents_md(directory)
     typer.echo(f"Created a hive in {directory.resolve()}. Next: hive run PLAN.yaml")
     if profile:
         typer.echo(profile.sentence)
+
+
+def _write_agents_md(directory: Path) -> None:
+    """Write the rules for a coordinator that is a language model where it reads them; a second time changes nothing."""
+    for name in ("AGENTS.md", "CLAUDE.md"):
+        path = directory / name
+        if path.is_symlink() or (name == "CLAUDE.md" and not path.exists()):
+            continue  # a link leads to the other one, most likely
+        old = path.read_text("utf-8") if path.exists() else ""
+        if (new := write_section(old)) != old:
+            path.write_text(new, "utf-8")
+        typer.echo(f"{path.resolve()} tells a coordinator how to go on from the ledger.")
 
 
 @app.command(rich_help_panel=START)

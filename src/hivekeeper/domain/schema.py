@@ -3,7 +3,7 @@
     @table("hold", key={"scope": "scope", "name": "name", "cause": "cause"}, of_convoy=False)
     class HoldRow: ...
 
-    @event("hold.lifted", subject="name", by=PERSON, does=updates(HoldRow, lifted=1, strikes=0))
+    @event("hold.lifted", "name", updates(HoldRow, lifted=1, strikes=0), by=PERSON)
     class HoldLifted(Body): ...
 
 The columns of a table, its place in replay, the body's encoding, the projection and the list of requests all follow
