@@ -47,7 +47,7 @@ def test_a_prompt_without_repository_and_outputs_reads_its_prompt_inside_the_san
     shell.set('[runners.mine]\ncommand = """sh -c \'cat "$0" > heard\'"""\n')
     plan = shell.plan("convoy: c\ntasks:\n  - {id: A, prompt: 'Say hello.', runner: mine}\n")
     shell.hive("run", plan)
-    assert "Say hello." in (shell.root / "heard").read_text()
+    assert (shell.root / "heard").read_text().endswith("# Your task\n\nSay hello.\n")
 
 
 def test_a_runner_that_is_not_installed_is_refused_at_submission_with_what_to_write(shell: Shell) -> None:
