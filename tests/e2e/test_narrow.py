@@ -9,6 +9,7 @@ from rich.console import Console
 from hivekeeper.cli import render
 from hivekeeper.domain import events as e
 from hivekeeper.domain.plan import RepoSpec, TaskSpec
+from hivekeeper.views import agents
 from hivekeeper.views import runners as views
 from tests.e2e.conftest import Shell
 from tests.store.ledger_world import World
@@ -101,3 +102,16 @@ def test_what_the_doctor_finds_is_broken_between_words_only(shell: Shell, column
     whole = [line for line in shell.hive("doctor").splitlines() if len(line) > columns]
     assert all(len(max(line.split(), key=len)) > columns - 2 * 20 for line in whole), whole
     assert re.search(r"^OK    repositories  0 on this machine", shell.hive("doctor"), re.MULTILINE)
+
+
+def test_an_agents_strengths_are_cut_and_its_name_is_whole(
+    shell: Shell, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = dict.fromkeys(("sessions", "landed", "rejected", "stalled", "failed"), 7)
+    more = {"state": "ACTIVE", "share": 0.5, "strengths": ["python", "sql", "typescript", "docs"], "problems": []}
+    rows = [{"agent": name, **numbers, **more} for name in ("ann", "n" * 40)]
+    monkeypatch.setattr(agents, "list_agents", lambda *_, **__: rows)
+    _, one, other, *_ = shell.hive("agent", "ls").splitlines()
+    assert re.fullmatch(r"ann +ACTIVE .*python, .*", one)
+    assert re.fullmatch(r"n{40}  ACTIVE .*python, .*", other)
+    assert max(len(one), len(other)) <= columns

@@ -328,7 +328,7 @@ def test_issues_and_a_goal_go_to_a_runner_with_the_issues_as_data(
 def test_more_issues_than_one_question_takes_are_refused(shell: Shell, source: Path, hire: Hire) -> None:
     hire(GOOD, before="exit 7")
     (shell.root / "list.md").write_text("".join(f"- {'word ' * 60}\n" for _ in range(1000)))
-    assert "1000 issues are too much for one question." in plan(shell, source, "--from", "list.md", code=2)
+    assert "1,000 issues are too much for one question." in plan(shell, source, "--from", "list.md", code=2)
     assert "1000 tasks in 1 step" in shell.hive("plan", "--from", "list.md", "--repo", str(source), "--runner", "mine")
 
 

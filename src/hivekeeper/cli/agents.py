@@ -43,7 +43,8 @@ def agent_ls(
         row["strengths"] = ", ".join(row["strengths"])
     columns = {"agent": "Agent", "state": "State", "sessions": "Sessions", "landed": "Landed", "rejected": "Rejected"}
     columns |= {"stalled": "Stalled", "failed": "Failed", "share": "At least", "strengths": "Strengths"}
-    render.print_table(rows, columns)
+    spare = ("stalled", "failed", "rejected", "sessions", "share", "landed")
+    render.print_table(rows, columns, texts=("strengths",), spare=spare)
     for row in rows:
         for problem in row["problems"]:
             render.print_lines(problem)

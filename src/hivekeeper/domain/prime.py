@@ -106,7 +106,7 @@ def _fit(facts: PrimeFacts, budget: int) -> tuple[PrimeFacts, list[str]]:
     while kept and rest + _count(*(text for _, text in kept)) > room:
         kept.pop(0)  # the oldest
     if len(kept) < len(lessons):
-        cuts.append(f"{len(lessons) - len(kept)} of {len(lessons)} lessons of your expertise")
+        cuts.append(f"{len(lessons) - len(kept)} of {say_count(len(lessons), 'lesson')} of your expertise")
     sessions, room = list(facts.sessions[:MAX_SESSIONS]), room - _count(*(text for _, text in kept))
     while sessions and _count(*facts.before, *facts.messages, *sessions) > room:
         sessions.pop()

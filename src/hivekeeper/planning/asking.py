@@ -9,6 +9,7 @@ from hivekeeper.domain.admission import Held, Need, may_start
 from hivekeeper.domain.issues import Issue
 from hivekeeper.domain.report import LIMITED, Outcome, Usage
 from hivekeeper.domain.runner import Runner
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError, UnavailableError
 from hivekeeper.hive import Hive
 from hivekeeper.keeper.programs import find_hive_isolation, find_problem, refuse_weak_isolation
@@ -59,7 +60,7 @@ def ask_for_plan(desk: Desk, runner: Runner, wish: Wish, tell: Tell) -> tuple[Dr
     """Have a runner make a plan, and tell what it used."""
     hive = desk.hive
     if sum(len(issue.title) + len(issue.body) for issue in wish.issues) > MAX_ISSUES:
-        what = f"{len(wish.issues)} issues are too much for one question."
+        what = f"{say_count(len(wish.issues), 'issue is', 'issues are')} too much for one question."
         raise InputError(what, advice="Give fewer of them, or no goal: then each becomes a task.")
     refuse_weak_isolation(hive, read_boot_id())
     _refuse_held(hive, runner)

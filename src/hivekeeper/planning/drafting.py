@@ -11,6 +11,7 @@ from hivekeeper.config.plans import read_plan
 from hivekeeper.domain.issues import Issue, find_free, make_slug, make_tasks
 from hivekeeper.domain.picture import Command, list_commands
 from hivekeeper.domain.plan import PlanSpec
+from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError
 from hivekeeper.hive import Hive
 from hivekeeper.planning.sources import Source
@@ -70,7 +71,7 @@ class Desk:
             "repos": self._describe_repos([source.name]),
             "tasks": make_tasks(issues, source.name, strengths),
         }
-        return self._read(self._write(plan, (f"A task for each of {len(issues)} issues.",)))
+        return self._read(self._write(plan, (f"A task each for {say_count(len(issues), 'issue')}.",)))
 
     def _write(self, plan: Mapping[str, Any], about: Sequence[str]) -> str:
         ordered = {key: plan[key] for key in ("convoy", "accept", "repos") if plan.get(key)}
