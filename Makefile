@@ -56,7 +56,7 @@ power: .venv .tools
 HOURS ?= 1
 soak: .venv .tools
 	@HIVE_SOAK=$(HOURS) $(BIN)/pytest --numprocesses=$(or $(JOBS),1) --no-loadscope-reorder --timeout 86400 \
-	  tests/crash tests/power tests/property tests/rehearsal
+	  tests/crash tests/power tests/property tests/rehearsal tests/hostile/test_mailboxes.py
 
 # In any order, also at once: make -j check
 check: check-style check-types check-imports check-shape

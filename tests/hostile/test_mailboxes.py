@@ -26,11 +26,12 @@ from tests.mailbox.post import Post, open_post
 from tests.needs import small_disk
 
 CANARY = "PRIVATE-KEY-OF-THE-PERSON"
-FILES, ROUNDS, LOOKS, FLOOD = (10_000, 10_000, 10_000, 10_000) if SOAK else (400, 1_000, 200, 1_500)
+ROUNDS = 10_000
+FILES, LOOKS, FLOOD = (10_000, 10_000, 10_000) if SOAK else (400, 200, 1_500)
 LONGEST_S = 1.0  # that a message of one who behaves may take
 BAD = ("bad-1", "bad-2", "bad-3", "bad-4")
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(3600 if SOAK else 600)]
 
 
 class Attack:

@@ -23,10 +23,11 @@ from hivekeeper.places import Places
 from hivekeeper.settings import Settings
 from hivekeeper.store import queries
 from hivekeeper.store.ledger import create_ledger, open_ledger
+from tests.budget import SOAK
 from tests.scenarios.conftest import ShiftedClock
 from tests.stage import ME
 
-LONGEST_S = 30.0
+LONGEST_S = 600.0 if SOAK else 30.0
 
 
 def start_agent(keeper: Keeper, key: str) -> None:
