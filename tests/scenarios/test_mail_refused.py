@@ -76,7 +76,7 @@ def test_what_a_person_drops_from_the_quarantine_needs_nobody_and_is_delivered_t
         post.carry()
         (half,) = post.rows()
         assert half.state is MailState.QUARANTINED
-        assert needs(post) == [("Messages from a could not be read.", "hive mail quarantine ls")]
+        assert needs(post) == [("A message from a could not be read.", "hive mail quarantine ls")]
         for is_first in (True, False):
             with post.ledger.write(ME) as tx:
                 assert drop_mail(tx, half, "noise") == is_first
