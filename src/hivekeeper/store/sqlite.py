@@ -5,7 +5,7 @@ Nothing in this process may `open()` the database file: closing any descriptor o
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,12 @@ from hivekeeper.store.turnstile import Turnstile
 
 APPLICATION_ID: Final = 0x48495645  # "HIVE"
 
+DATABASE_MAGIC: Final = b"SQLite format 3\0"
+MAX_VALUE: Final = 4 << 20  # of a database of somebody else's
+MAX_STEPS: Final = 200_000_000
+
 _PATIENCE_MS: Final = 20_000
+_STEPS_A_LOOK: Final = 100_000
 _RESTORE: Final = "Nothing was written. Restore the last good copy of the .hive folder."
 # Each is set, read back and compared: a pragma that fails without a word left a database in rollback mode (measured).
 _WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
@@ -39,6 +44,8 @@ _WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
     "trusted_schema": 0,
     "cache_size": -8000,  # 8 MB: the pages a busy hive writes to stay in memory
 }
+# What is lost of an index in a power cut is collected again.
+_INDEX_PRAGMAS: Final[Mapping[str, str | int]] = {**_WRITE_PRAGMAS, "synchronous": 1, "foreign_keys": 0}
 _READ_PRAGMAS: Final[Mapping[str, str | int]] = {"busy_timeout": _PATIENCE_MS, "trusted_schema": 0, "query_only": 1}
 
 
@@ -185,6 +192,67 @@ def reading_only(path: Path) -> Iterator[SqliteConnection]:
             ) from error
         finally:
             raw.close()
+
+
+def open_index(path: Path, ddl: str, version: int, *, read_only: bool) -> SqliteConnection:
+    """Open a database that can be made again; a writer does so where it is missing, of another version or damaged."""
+    if read_only:
+        return SqliteConnection(_connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS))
+    try:
+        return _open_index(path, ddl, version)
+    except (apsw.NotADBError, apsw.CorruptError, _OtherVersionError):
+        for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+            file.unlink(missing_ok=True)
+        return _open_index(path, ddl, version)
+
+
+class _OtherVersionError(Exception):
+    """It was made by another version."""
+
+
+def _open_index(path: Path, ddl: str, version: int) -> SqliteConnection:
+    raw = _connect(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, _INDEX_PRAGMAS)
+    try:
+        raw.execute("BEGIN IMMEDIATE")
+        if not raw.execute("SELECT 1 FROM sqlite_master").fetchall():
+            raw.execute(ddl)
+            raw.execute(f"PRAGMA user_version = {version}")
+        raw.execute("COMMIT")
+        if _schema_version(raw) == version:
+            return SqliteConnection(raw)
+    except BaseException:
+        raw.close()
+        raise
+    raw.close()
+    raise _OtherVersionError
+
+
+@contextmanager
+def reading_foreign(path: Path) -> Iterator[Callable[[str], Iterator[tuple[Any, ...]]]]:
+    """Ask a database of somebody else's, row by row: nothing in its schema is trusted, and it cannot take for ever.
+
+    Whatever is wrong with it is a StatementError. A query's rows must be read before the next one is asked.
+    """
+    raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOFOLLOW)
+    left = MAX_STEPS // _STEPS_A_LOOK
+
+    def is_too_long() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    try:
+        raw.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        raw.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
+        raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+        raw.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+        raw.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
+        for name, wanted in {"trusted_schema": 0, "query_only": 1, "cell_size_check": 1, "mmap_size": 0}.items():
+            raw.execute(f"PRAGMA {name} = {wanted}").fetchall()
+        raw.set_progress_handler(is_too_long, _STEPS_A_LOOK)
+        yield lambda sql: iter(raw.execute(sql))
+    finally:
+        raw.close()
 
 
 @contextmanager
