@@ -70,6 +70,11 @@ class Places:
         return self.hive / "isolation.json"
 
     @property
+    def seance(self) -> Path:
+        """The index of what agents did, which can be made again."""
+        return self.hive / "seance.db"
+
+    @property
     def archive(self) -> Path:
         """The hive's own repository: the ledger as files."""
         return self.hive / "archive"

@@ -24,6 +24,7 @@ from hivekeeper.cli.repos import repo_app
 from hivekeeper.cli.runners import budget_app, costs, runner_app
 from hivekeeper.cli.running import Workers, make_keeper, read_status, run
 from hivekeeper.cli.schema import schema
+from hivekeeper.cli.seance import seance
 from hivekeeper.cli.tasks import task_app
 from hivekeeper.cli.watch import keep
 from hivekeeper.cli.workers import worker_app
@@ -61,6 +62,7 @@ app.add_typer(convoy_app, name="convoy", rich_help_panel=WATCH)
 app.add_typer(worker_app, name="worker", rich_help_panel=WATCH)
 app.add_typer(mail_app, name="mail", rich_help_panel=WATCH)
 app.command(rich_help_panel=WATCH)(ledger)
+app.command(rich_help_panel=WATCH)(seance)
 app.add_typer(task_app, name="task", rich_help_panel=STEER)
 app.add_typer(budget_app, name="budget", rich_help_panel=STEER)
 app.add_typer(queue_app, name="queue", rich_help_panel=QUEUE)

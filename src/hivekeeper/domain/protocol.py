@@ -41,6 +41,7 @@ ADDRESSES: Mapping[str, Role] = {
 TASK_COMPLETE, MERGE_READY, REWORK_REQUEST = "TASK_COMPLETE", "MERGE_READY", "REWORK_REQUEST"
 HELP_REQUEST, HANDOFF, STATUS_UPDATE = "HELP_REQUEST", "HANDOFF", "STATUS_UPDATE"
 PRIORITY_MERGE, ACK, LESSON, INFORM, DONE = "PRIORITY_MERGE", "ACK", "LESSON", "inform", "done"
+SEANCE = "SEANCE"
 
 Routes = frozenset[tuple[Role, Role]]
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -108,6 +109,7 @@ PROTOCOL: Mapping[str, MessageType] = {
         ),
         MessageType(LESSON, make_routes(_WORKER, (Role.SUPERVISOR,)), {"text": "text", "topic": "text?"}),
         MessageType(ACK, make_routes(_WORKER, (Role.QUEUE, *_AGENTS))),
+        MessageType(SEANCE, make_routes(_WORKER, (Role.SUPERVISOR,)), {"text": "text?"}, expects_reply=True),
         MessageType("request", _AMONG_AGENTS, {"text": "text?"}, expects_reply=True),
         MessageType("query", _AMONG_AGENTS, {"text": "text?"}, expects_reply=True),
         MessageType("propose", _AMONG_AGENTS, {"text": "text?"}, expects_reply=True),

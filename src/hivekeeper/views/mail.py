@@ -111,7 +111,7 @@ def say_when(reader: RunRow | None, runners: Mapping[str, Runner], *, is_urgent:
 
 def list_mail_needs(connection: Connection, reply_within_s: float, *, now: str) -> Iterator[tuple[str, str]]:
     """List the messages that need a person, each with the command."""
-    inbox = list_inbox(connection)
+    inbox = [row for row in list_inbox(connection) if row.type != p.SEANCE]  # the keeper answers that
     for row in inbox:
         if row.expects_reply:
             kind = "asks for help" if row.type == p.HELP_REQUEST else f"asks ({row.type})"
