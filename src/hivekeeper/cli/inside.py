@@ -1,4 +1,4 @@
-"""What an agent types inside its sandbox: `hive mail`, `hive progress`, `hive help-me`, `hive done` and `hive mcp`.
+"""What an agent types inside its sandbox: `hive mail`, `progress`, `help-me`, `done`, `seance` and `mcp`.
 
 It works on the files of the worker's mailbox, where no ledger can be seen. Outside of a worker it says so.
 """
@@ -30,7 +30,7 @@ Mail = Annotated[str, typer.Argument(metavar="ID", help="A message's id, as hive
 def is_inside(arguments: list[str]) -> bool:
     """Whether this is typed by a worker, for its own mailbox."""
     return bool(os.environ.get("HIVE_MAILBOX")) and (
-        not arguments or arguments[0] in {*WORKER_COMMANDS, "mail", "--help"}
+        not arguments or arguments[0] in {*WORKER_COMMANDS, *_BOTH, "mail", "--help"}
     )
 
 
@@ -143,6 +143,17 @@ def mcp() -> None:
     make_server(reporter).run("stdio")
 
 
+def seance(question: Annotated[str, typer.Argument(help="What you want to know.")] = "", *, json: Json = False) -> None:
+    """Ask what earlier sessions of your task and your own earlier ones tried, what failed and what worked."""
+    reporter = find_reporter()
+    told = reporter.hold_seance(question)
+    if json:
+        typer.echo(json_text.dumps({"id": told.id, "state": told.state, "text": told.sentence}, ensure_ascii=False))
+    else:
+        typer.echo(told.sentence)
+    _tell_of_new(reporter)
+
+
 WORKER_COMMANDS: dict[str, Callable[..., None]] = {
     "progress": progress,
     "help-me": help_me,
@@ -150,7 +161,8 @@ WORKER_COMMANDS: dict[str, Callable[..., None]] = {
     "done": done,
     "mcp": mcp,
 }
-for name, command in WORKER_COMMANDS.items():
+_BOTH = {"seance": seance}  # outside of a worker, a command of the same name asks about any task
+for name, command in (*WORKER_COMMANDS.items(), *_BOTH.items()):
     inside_app.command(name)(command)
 
 

@@ -141,6 +141,14 @@ class WorkerMailbox:
             time.sleep(_LOOK_EVERY_S)
         return self.find_fate(id_)
 
+    def wait_for_answer(self, id_: str, key: str, within_s: float) -> Message | None:
+        """Wait for the message whose payload names, under a key, the one that was sent; None if it does not come."""
+        for _ in range(max(1, round(within_s / _LOOK_EVERY_S))):
+            if found := next((each for each in self.list_inbox() if each.payload.get(key) == id_), None):
+                return found
+            time.sleep(_LOOK_EVERY_S)
+        return None
+
     def _find_posted(self, name: str) -> bytes | None:
         for path in (self._outbox / name, self._sent / name, self._sent / f"{BAD}{name}"):
             with contextlib.suppress(FileNotFoundError):

@@ -12,18 +12,30 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from hivekeeper.domain.agents import MAX_LESSON, TOPICS
-from hivekeeper.domain.protocol import ACK, ADDRESSES, HELP_REQUEST, INFORM, LESSON, STATUS_UPDATE, TASK_COMPLETE, Role
+from hivekeeper.domain.protocol import (
+    ACK,
+    ADDRESSES,
+    HELP_REQUEST,
+    INFORM,
+    LESSON,
+    SEANCE,
+    STATUS_UPDATE,
+    TASK_COMPLETE,
+    Role,
+)
+from hivekeeper.domain.seance import ASKED
 from hivekeeper.domain.wording import say_count
 from hivekeeper.errors import InputError
 from hivekeeper.git.own_clone import has_changes
 from hivekeeper.mailbox.worker import Message, Posted, Refused, Sent, Waiting, WorkerMailbox, find_mailbox
 
+SEANCE_WITHIN_S = 30.0
 _DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What came of a message: its id, "sent" or "waiting", and the sentence that says so."""
+    """What came of a message: its id, "sent", "waiting" or "answered", and the sentence that says so."""
 
     id: str
     state: str
@@ -95,6 +107,18 @@ class Reporter:
             raise InputError(f"A lesson has 1 to {MAX_LESSON} characters.")
         posted = self.box.send(LESSON, Role.SUPERVISOR.value, {"text": text, "topic": topic or TOPICS[0]})
         return self._tell(posted, "Noted; it is kept when your change lands.")
+
+    def hold_seance(self, question: str = "", within_s: float = SEANCE_WITHIN_S) -> Told:
+        """Ask what earlier sessions of this task and of this agent tried, and wait a while for the answer."""
+        posted = self.box.send(SEANCE, Role.SUPERVISOR.value, {"text": question})
+        told = self._tell(posted, "Asked.", "The answer will be in your inbox: hive mail ls")
+        answer = self.box.wait_for_answer(posted.id, ASKED, within_s)
+        if answer is None:
+            return told
+        if answer.is_new:
+            self.box.mark_read(answer)
+        self.box.acknowledge(answer)
+        return Told(posted.id, "answered", str(answer.payload.get("text") or ""))
 
     def report_done(self, summary: str = "", nothing_to_change: str = "") -> Told:
         """Say that the task is finished; an unchanged clone is refused unless it is said why nothing has to change."""

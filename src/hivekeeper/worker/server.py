@@ -42,7 +42,7 @@ class _Tools:
     def list_tools(self) -> tuple[Callable[..., str], ...]:
         """List them all."""
         mail = (self.send_mail, self.list_mail, self.read_mail, self.done_mail, self.reply_mail)
-        return (*mail, self.progress, self.help_me, self.learn, self.done)
+        return (*mail, self.seance, self.progress, self.help_me, self.learn, self.done)
 
     def send_mail(self, to: str, text: str, message_type: str = INFORM, payload: dict[str, Any] | None = None) -> str:
         """Send a message to another worker (its address or task), `supervisor`, `person` or `queue`.
@@ -69,6 +69,13 @@ class _Tools:
     ) -> str:
         """Reply to a message, which is then done. `to` is needed only for a message that was in your prompt."""
         return self._reporter.reply(message_id, {"text": text, **(payload or {})}, message_type, to).sentence
+
+    def seance(self, question: str = "") -> str:
+        """Ask what earlier sessions of your task and your own earlier sessions tried, what failed and what worked.
+
+        With a question, what they said and did about that. The answer cites their records.
+        """
+        return self._reporter.hold_seance(question).sentence
 
     def progress(self, text: str) -> str:
         """Tell people how the work is going, in a sentence."""
