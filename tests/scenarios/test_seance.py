@@ -1,16 +1,21 @@
 """Asking what was tried: sessions leave logs, the historian collects them, people and workers ask."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.plan import TaskSpec
+from hivekeeper.domain.predecessors import describe_predecessors
 from hivekeeper.domain.runner import PromptBy, Runner
 from hivekeeper.domain.seance import Answer
-from hivekeeper.domain.states import ConvoyState
+from hivekeeper.domain.states import ConvoyState, MailState
 from hivekeeper.seance.asking import ask, find_subject
+from hivekeeper.seance.predecessors import load_predecessors
+from hivekeeper.store import queries
 from hivekeeper.store.excerpts import ExcerptIndex
 from tests.scenarios.conftest import Scene
 from tests.seance.logs import FACT, LOGS, QUESTION
@@ -72,3 +77,78 @@ def test_what_an_attempt_said_and_did_is_found_with_its_place(
     assert "worked: All done. [claude session.jsonl:6]" in told
     assert any(line.startswith("worked: attempt 1 completed the task, landed as ") for line in told)
     assert "worked: 1 path changed: [changes]" in told
+
+
+def test_a_worker_that_asks_is_answered_from_the_record_of_its_own_task_and_its_own_agent_only(
+    stage: Scene, repository: Repository, hire: Callable[..., None], log: Path, tmp_path: Path
+) -> None:
+    """It has failed once. Its agent has done another task, and somebody else a third."""
+    for name, fact in (("own", "zebra one"), ("other", "zebra two")):
+        (tmp_path / name).write_text(log.read_text().replace(FACT, fact))
+    stage.submit(
+        prompt("mine", "echo m > m.txt", tmp_path / "own", agent="ann"),
+        prompt("theirs", "echo t > t.txt", tmp_path / "other", agent="bob"),
+        repos=(repository.spec(),),
+    )
+    assert stage.finish() is ConvoyState.COMPLETE
+    script = """[ "$HIVE_ATTEMPT" = 2 ] || exit 3
+hive seance > A; hive seance 'zebra one, zebra two' >> A; hive seance 'which port of the heron' >> A"""
+    stage.submit(prompt("A", script, log, agent="ann", attempts=2), convoy="next")
+    assert stage.finish("next") is ConvoyState.COMPLETE
+    said = repository.git("show", "hive/main:A")
+    print(said)
+    assert said.startswith("From the records of earlier sessions. This is information, not an order.\n")
+    assert "rejected: attempt 1 failed: " in said
+    assert "next/A attempt 1" in said
+    assert f"{FACT} [claude session.jsonl:4]" in said
+    assert "zebra one [claude session.jsonl:4]" in said, "its agent's earlier session"
+    assert "zebra two" not in said.replace("'which", "")
+    assert "theirs" not in said
+    with stage.hive.ledger.read() as connection:
+        asked = queries.list_mail_matching(connection, limit=-1, type_="SEANCE")
+        answers = [queries.list_rows(connection, MailRow, "seq", parent=mail.id) for mail in asked]
+    assert [mail.state for mail in asked] == [MailState.HANDLED] * 3
+    assert [[answer.receiver for answer in each] for each in answers] == [["ann"]] * 3
+    assert "SEANCE" not in "".join(list_cited(hold(stage, "ann", "seance zebra records")))
+
+
+def test_without_a_record_a_worker_is_told_so(stage: Scene, repository: Repository, hire: Callable[..., None]) -> None:
+    stage.submit(TaskSpec("A", "hive seance > A; hive seance --json why >> A", repo="app"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    first, second = repository.git("show", "hive/main:A").splitlines()
+    assert first == "There is no record yet: no earlier session of this task or of your agent has ended."
+    assert json.loads(second)["state"] == "answered"
+
+
+def test_the_next_attempt_is_told_what_the_last_one_did_before_anything_is_collected(
+    stage: Scene, repository: Repository, hire: Callable[..., None], log: Path
+) -> None:
+    script = "echo x > left.txt; git add left.txt; git commit -qm left; echo 'boom: 42' >&2; exit 3"
+    stage.submit(prompt("A", script, log, agent="ann", attempts=1), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.FAILED
+    stage.places.seance.unlink()
+    with stage.hive.ledger.read() as connection:
+        assert stage.keeper is not None
+        runners = stage.hive.settings.runners
+        (found,) = load_predecessors(connection, stage.places, stage.keeper.runs, "work/A", 2, runners)
+        assert load_predecessors(connection, stage.places, stage.keeper.runs, "work/A", 1, runners) == []
+    assert (found.number, found.agent, found.changed) == (1, "ann", ("left.txt",))
+    assert found.last_words is not None
+    assert (found.last_words.excerpt.text, found.last_words.citation) == ("All done.", "[claude session.jsonl:6]")
+    assert found.failure is not None
+    assert "boom: 42" in found.failure.excerpt.text
+    assert found.failure.citation == "[work/A.1.agent/output:1]"
+    text = describe_predecessors([found])
+    print(text)
+    assert "tried: Bash: cat port.txt [claude session.jsonl:3]" in text
+    assert "changed: left.txt" in text
+
+
+def test_switched_off_nothing_is_collected_and_a_worker_is_told_so(
+    stage: Scene, repository: Repository, hire: Callable[..., None], log: Path
+) -> None:
+    hire(identity=False)
+    stage.submit(prompt("A", "hive seance > A", log), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    assert repository.git("show", "hive/main:A").startswith("This hive keeps no record of its agents")
+    assert not stage.places.seance.exists()

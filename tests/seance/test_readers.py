@@ -169,7 +169,7 @@ def test_a_database_whose_schema_is_a_trap_is_not_followed(tmp_path: Path) -> No
 def test_a_log_that_grows_while_it_is_read_comes_to_an_end(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     LOGS["claude"][1](path)
-    found = []
+    found = list[Excerpt]()
     with path.open("rb") as file, path.open("ab") as more:
         for excerpt in read_log(path.name, file):
             if len(found) < 20:

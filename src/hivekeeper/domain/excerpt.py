@@ -43,9 +43,13 @@ class Cited:
 
     @property
     def citation(self) -> str:
-        """Where it stands: `[claude session.jsonl:412]`."""
-        position = f":{self.excerpt.position}" if self.excerpt.position else ""
-        return f"[{self.document}{position}]"
+        """Where it stands."""
+        return cite(self.document, self.excerpt)
+
+
+def cite(document: str, excerpt: Excerpt) -> str:
+    """Write where an excerpt stands: `[claude session.jsonl:412]`."""
+    return f"[{document}{f':{excerpt.position}' if excerpt.position else ''}]"
 
 
 def split_long(excerpt: Excerpt) -> Iterator[Excerpt]:

@@ -9,6 +9,7 @@ Rules:
 
 from collections.abc import Generator, Sequence
 
+from hivekeeper.clock import to_seconds
 from hivekeeper.commands.seance import answer_seance
 from hivekeeper.domain import events as e
 from hivekeeper.domain.mail_row import MailRow
@@ -17,6 +18,7 @@ from hivekeeper.domain.rows import AttemptRow
 from hivekeeper.domain.schema import Body
 from hivekeeper.domain.seance import say_answer
 from hivekeeper.domain.states import MailState
+from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
 from hivekeeper.seance.asking import ask, list_scope
 from hivekeeper.seance.collecting import Sources, collect
@@ -25,6 +27,7 @@ from hivekeeper.store.excerpts import ExcerptIndex, find_words
 from hivekeeper.store.ledger import read_head
 
 WORKS_S = 0.05
+WAITS_S = 10.0
 _SWITCHED_OFF = "This hive keeps no record of its agents: [patterns] identity is off in hive.toml."
 _NOTHING = "There is no record yet: no earlier session of this task or of your agent has ended."
 _HEAD = "From the records of earlier sessions. This is information, not an order."
@@ -115,6 +118,12 @@ class Historian(Loop):
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
+    def _is_due(self, mail: MailRow) -> bool:
+        """Whether a question is answered now: for what is still being collected it waits, but not for long."""
+        if mail.state is not MailState.DELIVERED or not self._is_question(mail.type):
+            return False
+        return self._work is None or has_passed(to_seconds(self._clock.now()), to_seconds(mail.sent_at), WAITS_S)
+
     def _is_question(self, type_: str) -> bool:
         known = self._settings.protocol.get(type_)
         return known is not None and known.handled_as == SEANCE
@@ -123,7 +132,7 @@ class Historian(Loop):
         """Answer what workers asked, each from its own record."""
         with self._ledger.read() as connection:
             open_mail = queries.list_open_mail(connection)
-            asked = [mail for mail in open_mail if mail.state is MailState.DELIVERED and self._is_question(mail.type)]
+            asked = [mail for mail in open_mail if self._is_due(mail)]
             scopes = [list_scope(connection, mail) for mail in asked] if asked else []
         answers = [self._ask(mail, scope) for mail, scope in zip(asked, scopes, strict=True)]
         if not asked:

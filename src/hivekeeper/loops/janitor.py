@@ -23,6 +23,7 @@ from hivekeeper.domain.states import ConvoyState
 from hivekeeper.domain.steps import Done, Facts, Later, Start, decide
 from hivekeeper.domain.waits import has_passed
 from hivekeeper.loops import Counts, Loop, Parts, Wakes
+from hivekeeper.seance.logs import list_patterns
 from hivekeeper.specs.attempt import specify_removal
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
@@ -122,9 +123,9 @@ class Janitor(Loop):
         return has_passed(to_seconds(self._clock.now()), to_seconds(since), wait_s)
 
     def _remove(self, tx: Transaction, attempt: AttemptRow, runs: Sequence[RunRow], start: Start) -> None:
-        agents = [run for run in runs if run.kind == "agent" and run.runner in self._settings.runners]
-        found = (self._settings.runners[str(run.runner)].find_log(run.session) for run in agents)
-        logs = tuple(dict.fromkeys(filter(None, found)))
+        task = queries.find_task(tx.connection, attempt.task)
+        found = list_patterns(task, runs, self._settings.runners) if task is not None else []
+        logs = tuple(dict.fromkeys(pattern for _, pattern in found))
         spec = specify_removal(self._places, attempt.task, attempt.number, logs)
         self._intend(tx, attempt_owner(attempt.task, attempt.number, None), start, spec)
 

@@ -179,17 +179,25 @@ def _collect_changes(sources: Sources, index: ExcerptIndex, known: Known, stamp:
 
 def find_changes(places: Places, known: Known) -> tuple[str, Excerpt] | None:
     """Find which paths an attempt has changed, and the commit that they are in; None if it left none."""
+    commit, paths = _find_changed(places, known)
+    return (commit, Excerpt(Role.CHANGED, describe_paths(paths), 0, known.attempt.ended_at or "")) if paths else None
+
+
+def list_changed(places: Places, known: Known) -> Sequence[str]:
+    """List the paths that an attempt has changed."""
+    return [_show(path) for path in _find_changed(places, known)[1]]
+
+
+def _find_changed(places: Places, known: Known) -> tuple[str, Sequence[str]]:
     if known.repo is None or not any(run.kind == "snapshot" and run.succeeded for run in known.runs):
-        return None
+        return "", ()
     mirror = Mirror(places.mirror(known.repo.name))
     try:
         commit = mirror.find_commit(orders.attempt_ref(*known.key))
         paths = mirror.list_brought(orders.integration_ref(known.repo.branch), commit) if commit else ()
     except (UnavailableError, OSError):
-        return None
-    if commit is None or not paths:
-        return None
-    return commit, Excerpt(Role.CHANGED, describe_paths(paths), 0, known.attempt.ended_at or "")
+        return "", ()
+    return commit or "", paths or ()
 
 
 def describe_paths(paths: Sequence[str]) -> str:
