@@ -71,7 +71,6 @@ def test_what_an_attempt_said_and_did_is_found_with_its_place(
         answer = hold(stage, who, QUESTION)
         assert f"worked: {FACT} [claude session.jsonl:4]" in list(list_cited(answer)), who
     told = list(list_cited(hold(stage, "A")))
-    print("\n".join(told))
     assert "failed: Exit code 2 [claude session.jsonl:5]" in told
     assert "tried: Bash: cat port.txt [claude session.jsonl:3]" in told
     assert "worked: All done. [claude session.jsonl:6]" in told
@@ -96,7 +95,6 @@ hive seance > A; hive seance 'zebra one, zebra two' >> A; hive seance 'which por
     stage.submit(prompt("A", script, log, agent="ann", attempts=2), convoy="next")
     assert stage.finish("next") is ConvoyState.COMPLETE
     said = repository.git("show", "hive/main:A")
-    print(said)
     assert said.startswith("From the records of earlier sessions. This is information, not an order.\n")
     assert "rejected: attempt 1 failed: " in said
     assert "next/A attempt 1" in said
@@ -139,7 +137,6 @@ def test_the_next_attempt_is_told_what_the_last_one_did_before_anything_is_colle
     assert "boom: 42" in found.failure.excerpt.text
     assert found.failure.citation == "[work/A.1.agent/output:1]"
     text = describe_predecessors([found])
-    print(text)
     assert "tried: Bash: cat port.txt [claude session.jsonl:3]" in text
     assert "changed: left.txt" in text
 

@@ -57,7 +57,7 @@ def test_a_torn_log_gives_what_is_there_and_says_that_it_is_torn(program: str, s
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json", "x.db", "x.md", "x"])
 def test_whatever_bytes_a_log_has_nothing_is_raised(name: str, tmp_path: Path) -> None:
-    path, rng = tmp_path / name, random.Random(name)
+    path, rng = tmp_path / name, random.Random(name)  # noqa: S311 - bytes of any kind
     whole = b"".join(_write(program, tmp_path) for program in LOGS)
     for _ in range(60):
         kind = rng.randrange(4)
@@ -84,11 +84,38 @@ def _write(program: str, directory: Path) -> bytes:
     return path.read_bytes()
 
 
+WORDS = [
+    "type",
+    "message",
+    "content",
+    "parts",
+    "payload",
+    "data",
+    "role",
+    "assistant",
+    "user",
+    "gemini",
+    "text",
+    "toolCalls",
+    "response_item",
+    "function_call",
+    "tool.execution_complete",
+    "jsonrpc",
+    "params",
+    "update",
+    "sessionUpdate",
+    "tool_call_update",
+    "status",
+    "failed",
+    "functionResponse",
+    "response",
+    "error",
+    "name",
+]
+
+
 def test_json_of_the_wrong_shape_is_passed_over(tmp_path: Path) -> None:
-    path, rng = tmp_path / "session.jsonl", random.Random(1)
-    words = ["type", "message", "content", "parts", "payload", "data", "role", "assistant", "user", "gemini", "text",
-             "toolCalls", "response_item", "function_call", "tool.execution_complete", "jsonrpc", "params", "update",
-             "sessionUpdate", "tool_call_update", "status", "failed", "functionResponse", "response", "error", "name"]  # fmt: skip
+    path, rng = tmp_path / "session.jsonl", random.Random(1)  # noqa: S311 - shapes of any kind
 
     def make(depth: int) -> object:
         kind = rng.randrange(7 if depth < 4 else 4)
@@ -97,11 +124,13 @@ def test_json_of_the_wrong_shape_is_passed_over(tmp_path: Path) -> None:
             return (
                 [make(depth + 1) for _ in range(count)]
                 if kind == 4
-                else {rng.choice(words): make(depth + 1) for _ in range(count + 2)}
+                else {rng.choice(WORDS): make(depth + 1) for _ in range(count + 2)}
             )
-        return (rng.choice(words), rng.randrange(-5, 10**12), None, "\ud800" if depth else True)[kind]
+        return (rng.choice(WORDS), rng.randrange(-5, 10**12), None, "\ud800" if depth else True)[kind]
 
-    path.write_text("".join(f"{json.dumps({'type': make(0), **dict(zip(words, map(make, [1] * 9), strict=False))})}\n" for _ in range(3000)))  # fmt: skip
+    keys = WORDS[:9]
+    events = ({"type": make(0), **{key: make(1) for key in keys}} for _ in range(3000))
+    path.write_text("".join(f"{json.dumps(event)}\n" for event in events))
     for excerpt in read(path):
         excerpt.text.encode()
 
@@ -151,10 +180,12 @@ def test_what_a_database_has_only_in_its_write_ahead_log_is_read(tmp_path: Path)
 
 
 def test_a_database_whose_schema_is_a_trap_is_not_followed(tmp_path: Path) -> None:
-    endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, 'assistant' AS role, '[]' AS content_json, 1 AS created_timestamp FROM n"  # fmt: skip
-    huge = "CREATE TABLE messages (id INTEGER, role TEXT, content_json TEXT DEFAULT (hex(zeroblob(90000000))), created_timestamp)"  # fmt: skip
+    counting = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+    rows = "SELECT i AS id, 'assistant' AS role, '[]' AS content_json, 1 AS created_timestamp FROM n"
+    content = "content_json TEXT DEFAULT (hex(zeroblob(9000000)))"
+    huge = f"CREATE TABLE messages (id INTEGER, role TEXT, {content}, created_timestamp)"
     for name, statements in {
-        "view.db": (f"CREATE VIEW messages AS {endless}",),
+        "view.db": (f"CREATE VIEW messages AS {counting} {rows}",),
         "huge.db": (huge, "INSERT INTO messages (id) VALUES (1)"),
     }.items():
         database = sqlite3.connect(tmp_path / name)
