@@ -168,7 +168,7 @@ def list_queries() -> list[str]:
     return [name for name in load_sql() if not name.startswith("_")]
 
 
-ASKING = ("store/queries.py", "store/agent_queries.py")
+ASKING = ("store/queries.py", "store/agent_queries.py", "store/excerpt_queries.py")
 
 
 def test_every_query_file_is_used_by_the_function_of_its_name() -> None:

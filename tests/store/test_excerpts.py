@@ -99,5 +99,5 @@ def test_a_file_that_is_no_index_is_made_again_by_who_writes_and_refused_by_who_
         index.note_progress(17)
     with ExcerptIndex(path) as index:
         assert index.find_progress() == 17
-        index.clear()
+        index.make_again()
         assert (find(index, "heron"), index.find_progress()) == ([], 0)

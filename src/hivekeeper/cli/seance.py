@@ -9,7 +9,7 @@ from hivekeeper.cli.here import Json, read_here
 from hivekeeper.domain.excerpt import Cited
 from hivekeeper.domain.seance import say_answer
 from hivekeeper.errors import UnavailableError
-from hivekeeper.seance.asking import ask, find_subject, is_behind
+from hivekeeper.seance.asking import ask, find_pending, find_subject
 from hivekeeper.store.excerpts import ExcerptIndex, find_words
 
 _WIDTH = 300
@@ -31,14 +31,14 @@ def seance(
     with ExcerptIndex(hive.places.seance, read_only=True) as index:
         answer = ask(index, attempts, question)
         with hive.ledger.read() as connection:
-            late = is_behind(connection, index)
+            is_behind = find_pending(connection, index.find_progress()) is not None
     if json:
         shown = {part: [_show(cited) for cited in found] for part, found in answer.parts}
         unread = [_show(cited) for cited in answer.unread]
-        render.print_json({"about": name, "question": question, **shown, "unread": unread, "is_behind": late})
+        render.print_json({"about": name, "question": question, **shown, "unread": unread, "is_behind": is_behind})
         return
     render.print_lines(f"{name}:", *say_answer(answer, find_words(question), _WIDTH))
-    if late:
+    if is_behind:
         typer.echo("Some sessions have ended and are not collected yet. Type: hive up", err=True)
 
 

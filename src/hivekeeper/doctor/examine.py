@@ -23,6 +23,7 @@ from hivekeeper.doctor.findings import (
     KillProcesses,
     Level,
     RebuildArchive,
+    RebuildIndex,
     RemoveFile,
     RemoveTree,
     Report,
@@ -40,6 +41,7 @@ from hivekeeper.doctor.public import check_public
 from hivekeeper.doctor.repos import check_repos, check_waits
 from hivekeeper.doctor.runs import check_processes, check_runs
 from hivekeeper.doctor.sandboxes import check_sandboxes
+from hivekeeper.doctor.seance import check_seance, rebuild_index
 from hivekeeper.errors import AnotherKeeperError, HiveError, LedgerRefusedError, UnavailableError
 from hivekeeper.hive import find_living_holder
 from hivekeeper.keeper.lease import take
@@ -51,6 +53,7 @@ from hivekeeper.store.sqlite import reading_only
 
 NEVER_S = float("inf")
 WAIT_FOR_DEATH_MS = 5000
+_REBUILDS = RebuildArchive | RebuildIndex
 
 
 def examine(root: Path, *, say: Say = lambda _what: None, clock: Clock | None = None) -> Report:
@@ -77,7 +80,7 @@ def _check_world(
         yield from check_lease(facts, settings.abandoned_after_s)
         yield from _check_repairable(facts)
         if not is_distrusted(fixed):
-            yield from check_archive(facts, settings, say)
+            yield from _check_rebuildable(facts, settings, say)
         yield from check_repos(facts)
         yield from check_waits(facts)
         yield from check_mirrors(facts, say)
@@ -93,6 +96,11 @@ def _check_world(
 
 def _check_repairable(facts: Facts) -> Iterator[Finding]:
     return chain(check_processes(facts), check_runs(facts), check_sandboxes(facts), check_locks(facts))
+
+
+def _check_rebuildable(facts: Facts, settings: Settings, say: Say = lambda _what: None) -> Iterator[Finding]:
+    yield from check_archive(facts, settings, say)
+    yield from check_seance(facts, settings, say)
 
 
 def repair(root: Path, *, say: Say = lambda _what: None, clock: Clock | None = None) -> Report:
@@ -134,19 +142,19 @@ def _repair_world(places: Places, settings: Settings, clock: Clock) -> tuple[lis
     done: list[str] = []
     left: list[str] = []
     # Processes first: while one lives, no lock is certain to be left over.
-    for kinds in (KillProcesses, RemoveFile | RemoveTree, RebuildArchive):
+    for kinds in (KillProcesses, RemoveFile | RemoveTree, _REBUILDS):
         facts = gather(places, clock, is_keeper=True)
-        found = check_archive(facts, settings) if kinds is RebuildArchive else _check_repairable(facts)
+        found = _check_rebuildable(facts, settings) if kinds == _REBUILDS else _check_repairable(facts)
         for finding in list(found):
             if isinstance(finding.fix, kinds):
                 try:
-                    done.append(_apply(finding.fix, facts))
+                    done.append(_apply(finding.fix, facts, settings))
                 except (OSError, HiveError) as error:
                     left.append(f"{finding.what} That could not be repaired: {error}.")
     return done, left
 
 
-def _apply(fix: WorldFix, facts: Facts) -> str:
+def _apply(fix: WorldFix, facts: Facts, settings: Settings) -> str:
     match fix:
         case RemoveFile(path):
             path.unlink(missing_ok=True)
@@ -160,6 +168,8 @@ def _apply(fix: WorldFix, facts: Facts) -> str:
             return f"Killed processes {' '.join(map(str, pids))} of run {run}."
         case RebuildArchive():
             return rebuild_archive(facts)
+        case RebuildIndex(is_new):
+            return rebuild_index(facts, settings, is_new=is_new)
         case _:
             assert_never(fix)
 

@@ -32,6 +32,7 @@ class Check(StrEnum):
     MIRRORS = "mirrors"
     PUBLIC = "public"
     ARCHIVE = "archive"
+    SEANCE = "seance"
     REPOS = "repositories"
     WAITS = "waits"
     LOCKS = "locks"
@@ -71,13 +72,20 @@ class RebuildArchive:
 
 
 @dataclass(frozen=True, slots=True)
+class RebuildIndex:
+    """Collect what agents did, all of it into a new index if it `is_new`."""
+
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DropCheckpoint:
     """Delete a checkpoint, which is a cache of the log."""
 
     seq: int
 
 
-WorldFix = RemoveFile | RemoveTree | KillProcesses | RebuildArchive
+WorldFix = RemoveFile | RemoveTree | KillProcesses | RebuildArchive | RebuildIndex
 Fix = WorldFix | DropCheckpoint
 
 

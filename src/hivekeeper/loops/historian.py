@@ -101,7 +101,7 @@ class Historian(Loop):
             head = read_head(connection).seq
         if (found := self._open().find_progress()) <= head:
             return found
-        self._open().clear()
+        self._open().make_again()
         return 0
 
     def _open(self) -> ExcerptIndex:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 
+from hivekeeper.domain.events import Event
 from hivekeeper.domain.excerpt import Cited, Role
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.rows import AttemptRow
@@ -29,14 +30,14 @@ def find_subject(connection: Connection, name: str) -> tuple[str, list[AttemptRo
     return key, list_attempts(connection, key)
 
 
-def is_behind(connection: Connection, index: ExcerptIndex) -> bool:
-    """Whether attempts have left something that is not in the index yet."""
-    after = index.find_progress()
+def find_pending(connection: Connection, after: int) -> Event | None:
+    """Find the first event after one whose attempt left something to collect; None if all of that is collected."""
     while page := read_events(connection, after, PAGE):
-        if any(find_known(connection, *key) for key in find_touched(connection, page)):
-            return True
+        for event in page:
+            if any(find_known(connection, *key) for key in find_touched(connection, [event])):
+                return event
         after = page[-1].seq
-    return False
+    return None
 
 
 def list_attempts(connection: Connection, task: str = "", agent: str | None = None) -> list[AttemptRow]:

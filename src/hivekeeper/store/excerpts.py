@@ -14,9 +14,14 @@ from typing import Any, Self
 
 from hivekeeper.domain.excerpt import Cited, Excerpt, Role, split_long
 from hivekeeper.errors import UnavailableError
-from hivekeeper.store.asking import read_sql
 from hivekeeper.store.database import Parameters
-from hivekeeper.store.sqlite import SqliteConnection, StatementError, open_index
+from hivekeeper.store.excerpt_queries import (
+    list_last_excerpts,
+    list_repeated_calls,
+    search_common,
+    search_excerpts,
+)
+from hivekeeper.store.sqlite import SqliteConnection, StatementError, open_index, remove_database
 
 VERSION = 1  # higher whenever the statements or the readers change: an index of another version is made again
 MAX_WORDS = 12  # of a question
@@ -97,18 +102,24 @@ class ExcerptIndex:
         with _explained(self.path):
             self._connection.run("UPDATE progress SET seq = ?", (seq,))
 
-    def clear(self) -> None:
-        """Remove everything."""
-        with _explained(self.path), _transaction(self._connection):
-            for statement in ("DELETE FROM words", "DELETE FROM excerpt", "DELETE FROM document"):
-                self._connection.run(statement)
-            self._connection.run("UPDATE progress SET seq = 0")
+    def make_again(self) -> None:
+        """Replace it by an empty one, whatever is wrong with it."""
+        self.close()
+        with _explained(self.path):
+            remove_database(self.path)
+            self._connection = open_index(self.path, _read_schema(), VERSION, read_only=False)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def find_progress(self) -> int:
         """Find up to which event of the ledger everything is collected."""
         return int(self._ask("SELECT seq FROM progress")[0][0])
+
+    def find_problem(self) -> str:
+        """Find what is wrong with the file; "" if nothing is."""
+        found = str(self._ask("PRAGMA quick_check(1)")[0][0])
+        version = self._ask("PRAGMA user_version")[0][0]
+        return found if found != "ok" else "" if version == VERSION else f"it is of version {version}"
 
     def list_documents(self, attempts: Iterable[tuple[str, int]]) -> list[Document]:
         """List the documents of attempts, in their order."""
@@ -121,12 +132,13 @@ class ExcerptIndex:
         """Search for the words of a question, the best excerpts first; those with all of them come before others."""
         words = find_words(question)
         rare = [word for word in words if not self._is_common(word)]
-        query = "search_excerpts" if rare else "search_common"
+        ids = [document.id for document in documents]
         found = list[Cited]()
         for operator in ("AND", "OR"):
             asked = f" {operator} ".join(f'"{word}"' for word in rare or words)
             if asked and len(found) < limit:
-                more = self._list(query, documents, limit, words=asked)
+                with _explained(self.path):
+                    more = (search_excerpts if rare else search_common)(self._connection, asked, ids, limit)
                 found += [each for each in more if each not in found]
         return found[:limit]
 
@@ -137,16 +149,13 @@ class ExcerptIndex:
 
     def list_last(self, role: Role, documents: Sequence[Document], limit: int, each: int = 1) -> list[Cited]:
         """List the last excerpts of a role in each document."""
-        return self._list("list_last_excerpts", documents, limit, role=role.value, each=each)
+        with _explained(self.path):
+            return list_last_excerpts(self._connection, role, (document.id for document in documents), limit, each)
 
     def list_repeated(self, documents: Sequence[Document], limit: int) -> list[Cited]:
         """List the calls that were made most often."""
-        return self._list("list_repeated_calls", documents, limit)
-
-    def _list(self, query: str, documents: Sequence[Document], limit: int, **more: str | int) -> list[Cited]:
-        ids = json.dumps([document.id for document in documents])
-        rows = self._ask(read_sql(query), {"documents": ids, "limit": limit, **more})
-        return [Cited(row[0], row[1], row[2], Excerpt(Role(row[3]), row[4], row[5], row[6])) for row in rows]
+        with _explained(self.path):
+            return list_repeated_calls(self._connection, (document.id for document in documents), limit)
 
     def _ask(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         with _explained(self.path):

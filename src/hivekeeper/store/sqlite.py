@@ -195,15 +195,26 @@ def reading_only(path: Path) -> Iterator[SqliteConnection]:
 
 
 def open_index(path: Path, ddl: str, version: int, *, read_only: bool) -> SqliteConnection:
-    """Open a database that can be made again; a writer does so where it is missing, of another version or damaged."""
+    """Open a database that can be made again; a writer does so where it is missing, of another version or damaged.
+
+    A reader of one that nobody writes leaves nothing beside it.
+    """
     if read_only:
-        return SqliteConnection(_connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS))
+        if path.with_name(f"{path.name}-wal").exists():
+            return SqliteConnection(_connect(path, apsw.SQLITE_OPEN_READONLY, _READ_PRAGMAS))
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return SqliteConnection(_connect(f"{path.as_uri()}?immutable=1", flags, _READ_PRAGMAS))
     try:
         return _open_index(path, ddl, version)
     except (apsw.NotADBError, apsw.CorruptError, _OtherVersionError):
-        for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
-            file.unlink(missing_ok=True)
+        remove_database(path)
         return _open_index(path, ddl, version)
+
+
+def remove_database(path: Path) -> None:
+    """Remove a database that can be made again, with what SQLite has beside it."""
+    for suffix in ("-wal", "-shm", ""):
+        path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
 
 
 class _OtherVersionError(Exception):
@@ -310,7 +321,7 @@ def _make_schema(raw: apsw.Connection) -> None:
         raise
 
 
-def _connect(path: Path, flags: int, pragmas: Mapping[str, str | int]) -> apsw.Connection:
+def _connect(path: Path | str, flags: int, pragmas: Mapping[str, str | int]) -> apsw.Connection:
     raw = apsw.Connection(str(path), flags=flags, statementcachesize=200)
     try:
         raw.set_busy_timeout(_PATIENCE_MS)  # first of all: who closes last locks everybody out for a moment
