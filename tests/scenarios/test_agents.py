@@ -227,3 +227,22 @@ def test_a_session_reads_what_its_agent_has_done_and_learnt(stage: Scene, reposi
     assert "- Task: A: First\n- Status: Complete, landed as " in told
     assert "- This must pass: `true`" in told
     assert "- No ORM." in alone
+
+
+def test_a_retry_reads_what_the_attempt_before_it_tried(stage: Scene, repository: Repository, hire: Hire) -> None:
+    """The first attempt does two of four steps and ends; the second is told of them, each as done once."""
+    hear = Runner("hear", """sh -c 'cat > "$HIVE_ROOT/../told.$HIVE_ATTEMPT"; sh work.sh'""", prompt=PromptBy.STDIN)
+    known = {**stage.hive.settings.runners, "hear": hear}
+    stage.hive = replace(stage.hive, settings=replace(stage.hive.settings, runners=known))
+    step = "echo done step $n; echo $n > step$n; [ $n$HIVE_ATTEMPT != 21 ] || exit 9"
+    steps = f"for n in 1 2 3 4; do [ -e step$n ] || {{ {step}; }}; done"
+    repository.commit({"work.sh": steps + "\n"}, "steps")
+    stage.submit(replace(prompt("A", "Do the steps.", agent="ann"), runner="hear"), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    told = (stage.root.parent / "told.2").read_text()
+    assert "step1" in told
+    assert "step2" in told
+    assert "step3" not in told
+    assert "exit code 9" in told
+    landed = repository.git("ls-tree", "--name-only", "hive/main").split()
+    assert [name for name in landed if name.startswith("step")] == ["step1", "step2", "step3", "step4"]

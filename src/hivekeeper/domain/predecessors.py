@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hivekeeper.domain.excerpt import Excerpt, cite
-from hivekeeper.domain.quoting import enclose_in_fence
+from hivekeeper.domain.fences import fence
 
 LIMIT_BYTES = 6000
 _SIZES = (1200, 600, 300, 150)  # characters of an excerpt, until everything fits
@@ -70,7 +70,7 @@ def _write(newest: Sequence[Predecessor], whole: int, size: int, left_out: int) 
     for number, each in enumerate(newest):
         lines = list(_list_lines(each, size)) if number < whole else [f"ended: {_shorten(each.ended, size)}"]
         who = " on ".join(filter(None, (each.agent, each.runner)))
-        parts.append(f"Attempt {each.number}{f' ({who})' if who else ''}:\n\n{enclose_in_fence(chr(10).join(lines))}\n")
+        parts.append(f"Attempt {each.number}{f' ({who})' if who else ''}:\n\n{fence(chr(10).join(lines))}\n")
     if left_out:
         parts.append(f"{left_out} earlier attempt{'s are' if left_out > 1 else ' is'} left out.\n")
     return "\n".join(parts)

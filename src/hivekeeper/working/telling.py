@@ -8,6 +8,7 @@ from hivekeeper.domain.agents import Record
 from hivekeeper.domain.mail import describe_for_agent
 from hivekeeper.domain.mail_row import MailRow
 from hivekeeper.domain.merge import describe_rework
+from hivekeeper.domain.predecessors import describe_predecessors
 from hivekeeper.domain.prime import (
     MAX_SESSIONS,
     Acceptance,
@@ -25,6 +26,8 @@ from hivekeeper.git import orders
 from hivekeeper.git.mirror import Mirror, list_refs
 from hivekeeper.mailbox.boxes import has_unread
 from hivekeeper.places import Places
+from hivekeeper.runs.local import LocalOutputs
+from hivekeeper.seance.predecessors import load_predecessors
 from hivekeeper.settings import BUILT_IN_RUNNERS
 from hivekeeper.specs.attempt import Told, Work
 from hivekeeper.specs.session import write_prompt
@@ -64,12 +67,14 @@ def load_facts(
     )
     if is_script:
         return facts
+    earlier = load_predecessors(connection, places, LocalOutputs(places.runs), task.key, work.number)
     verify = (work.repo.verify if work.repo else None, task.verify)
     paths = task.get_details().get("paths", ())
     facts = replace(
         facts,
         acceptance=Acceptance([each for each in verify if each], paths, task.outputs),
         has_mailbox=work.has_mailbox,
+        before=[*facts.before, *filter(None, [describe_predecessors(earlier)])],
     )
     return add_identity(connection, facts, *_find_session(work))
 
