@@ -329,7 +329,7 @@ def test_more_issues_than_one_question_takes_are_refused(shell: Shell, source: P
     hire(GOOD, before="exit 7")
     (shell.root / "list.md").write_text("".join(f"- {'word ' * 60}\n" for _ in range(1000)))
     assert "1,000 issues are too much for one question." in plan(shell, source, "--from", "list.md", code=2)
-    assert "1000 tasks in 1 step" in shell.hive("plan", "--from", "list.md", "--repo", str(source), "--runner", "mine")
+    assert "1,000 tasks in 1 step" in shell.hive("plan", "--from", "list.md", "--repo", str(source), "--runner", "mine")
 
 
 def test_the_picture_of_a_plan_made_by_hand_shows_who_waits_what_may_conflict_and_every_command(

@@ -8,6 +8,7 @@ from typing import Any
 from hivekeeper.domain.budget import MICRO
 from hivekeeper.domain.picture import Command, LandedCost, find_clashes, find_steps, list_commands
 from hivekeeper.domain.plan import PlanSpec, TaskSpec
+from hivekeeper.domain.wording import say_count
 from hivekeeper.store import queries
 from hivekeeper.store.database import Connection
 
@@ -106,7 +107,7 @@ def draw_plan(view: Mapping[str, Any]) -> list[str]:
 
 def _draw_steps(view: Mapping[str, Any]) -> Iterator[str]:
     tasks, by = view["tasks"], f", by {view['author']}" if view["author"] else ""
-    yield from _wrap(f"{view['convoy']}: {_count(len(tasks), 'task')} in {_count(view['steps'], 'step')}{by}", "")
+    yield from _wrap(f"{view['convoy']}: {say_count(len(tasks), 'task')} in {say_count(view['steps'], 'step')}{by}", "")
     rows = [
         (task, task["task"], ", ".join(filter(None, (task["repo"], task["runner"])))) for task in tasks[:_MAX_SHOWN]
     ]
@@ -125,7 +126,7 @@ def _draw_steps(view: Mapping[str, Any]) -> Iterator[str]:
         if task["after"]:
             yield from _wrap(f"{edge}← {', '.join(task['after'])}", f"{edge}  ")
     if len(tasks) > len(rows):
-        yield f"  … and {_count(len(tasks) - len(rows), 'more task')}"
+        yield f"  … and {say_count(len(tasks) - len(rows), 'more task')}"
 
 
 def _draw_clashes(view: Mapping[str, Any]) -> Iterator[str]:
@@ -156,13 +157,15 @@ def _draw_commands(view: Mapping[str, Any]) -> Iterator[str]:
 def _draw_expected(view: Mapping[str, Any]) -> Iterator[str]:
     expected = view["expected"]
     if expected["tasks"]:
-        whole = f"{_say_cost(expected)} in {expected['attempts']:g} attempts"
-        yield from ("", *_wrap(f"Expected for {_count(expected['tasks'], 'task')}: {whole}, as before:", "  "))
+        whole = f"{_say_cost(expected)} in {_say_attempts(expected['attempts'])}"
+        yield from ("", *_wrap(f"Expected for {say_count(expected['tasks'], 'task')}: {whole}, as before:", "  "))
     for each in expected["by_repo_and_runner"]:
-        mean = f"{_say_cost(each)} and {_count(each['attempts'], 'attempt')} a task ({each['landed']} landed)"
+        mean = f"{_say_cost(each)} and {_say_attempts(each['attempts'])} a task ({each['landed']} landed)"
         yield from _wrap(f"  {each['repo']}, {each['runner']}: {mean}", "    ")
     if expected["without_history"]:
-        unknown = f"{_count(expected['without_history'], 'task')}, at most {expected['attempts_allowed']} attempts"
+        unknown = (
+            f"{say_count(expected['without_history'], 'task')}, at most {_say_attempts(expected['attempts_allowed'])}"
+        )
         yield from ("", *_wrap(f"Nothing like it has landed yet: {unknown}, cost unknown", "  "))
 
 
@@ -171,8 +174,9 @@ def _say_cost(row: Mapping[str, Any]) -> str:
     return f"{money}{row['tokens']:,} tokens"
 
 
-def _count(number: float, noun: str) -> str:
-    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+def _say_attempts(number: float) -> str:
+    """Say a mean or a sum of attempts."""
+    return f"{number:,g} {'attempt' if number == 1 else 'attempts'}"
 
 
 def _wrap(text: str, edge: str) -> list[str]:
