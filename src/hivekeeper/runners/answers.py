@@ -1,7 +1,7 @@
 """Questions of the hive's own to an agent program: a prompt and a JSON schema; the answer is what fits, or nothing."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_ANSWER = 64 << 10
@@ -19,7 +19,7 @@ class Unfit:
     """What was said is no answer; `why` is for whoever is asked once more, `found` the JSON that did not fit."""
 
     why: str
-    found: dict[str, Any] | None = None
+    found: dict[str, Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
