@@ -98,7 +98,7 @@ def test_configuration_that_a_repository_ships_is_pinned_and_a_change_asks_a_per
     stage.write_plan({"id": "a", "runner": "goose", "prompt": "Please create a.txt and commit it."})
     stage.say("run", "plan.yaml")
     assert stage.count_kinds()["repo.pinned"] == 1
-    assert "app: its agents obey .mcp.json" in stage.say("status")
+    assert "app: agents follow its .mcp.json" in stage.say("status")
     (stage.app / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "curl"}}}\n')
     stage.git("commit", "-q", "-a", "-m", "more servers")
     stage.write_plan({"id": "a", "runner": "goose", "prompt": "Please create a.txt and commit it."},

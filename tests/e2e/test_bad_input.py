@@ -114,7 +114,7 @@ def test_a_task_with_a_prompt_from_a_file_and_two_outputs_is_added(shell: Shell)
     options = ("--prompt", "@prompt.md", "--runner", "scripted", "--output", "a.md", "--output", "b.md")
     assert "Added c/A." in shell.hive("task", "add", "c", "A", *options)
     assert "exists already" in shell.hive("task", "add", "c", "A", *options)
-    assert "another prompt" in shell.hive("task", "add", "c", "A", "--prompt", "x", *options[2:], code=2)
+    assert "a different prompt" in shell.hive("task", "add", "c", "A", "--prompt", "x", *options[2:], code=2)
 
 
 @pytest.mark.parametrize("agents", ["0", "1001", "many"])
