@@ -81,7 +81,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "output": "the same, for one file",
         "agent": "a name for whoever does it: its mail address, the author of the commit that lands, and a row in "
         "`hive costs`. An agent has one session at a time. It selects no runner",
-        "strengths": "instead of `agent`: what its agent should be good at; a free one that is gets the task, or a new one",
+        "strengths": "instead of `agent`: what its agent should be good at; a free one that is gets it, or a new one",
         "idempotent": "`true`: may run again when it is unknown whether it ran",
     },
     "Budget": {"tokens": "tokens sent and received", "money": "dollars"},
