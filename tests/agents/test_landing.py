@@ -33,6 +33,10 @@ def test_it_edits_commits_and_lands_and_what_it_used_is_counted(set_stage: MakeS
     assert [row["runner"] for row in costs["by_runner"]] == [program]
     for way in ("task", "agent", "runner", "convoy"):
         assert sum(row["tokens_in"] for row in costs[f"by_{way}"]) == costs["tokens_in"], way
+    found = stage.ask("seance", "a", "git commit create")
+    logs = [each for each in found["tried"] if each["role"] == "called" and each["document"].startswith(f"{program} ")]
+    assert any("git commit -qm 'create a.txt'" in each["text"] and each["position"] for each in logs), found
+    assert any(each["text"] == "Created a.txt." for each in stage.ask("seance", "a")["worked"])
 
 
 @pytest.mark.parametrize("program", ROTATING)
