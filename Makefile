@@ -2,7 +2,7 @@
 # Every target that needs the environment makes it first, in .venv, from the exact versions in requirements-dev.lock.
 
 BIN = .venv/bin
-BENCHES = ledger door mail tasks workers merge simulate
+BENCHES = ledger door mail seance tasks workers merge simulate
 
 .PHONY: .venv .tools .agents .huey demo recording test crash power soak bench $(BENCHES:%=bench-%) check check-style check-types check-imports check-shape format lock clean
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import Figure, again, door, ledger, mail, merge, simulate, tasks, workers
+from benchmarks import Figure, again, door, ledger, mail, merge, seance, simulate, tasks, workers
 from hivekeeper.errors import HiveError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -90,6 +90,17 @@ def bench_mail(  # noqa: PLR0913 - one an option
     size = mail.Size(mailboxes, messages, seconds, idle, history)
     figures = mail.run_all(say, size, directory=directory)
     show_figures(figures, as_json=as_json)
+
+
+@app.command("seance")
+def bench_seance(
+    *,
+    directory: Directory = None,
+    megabytes: Annotated[int, typer.Option(min=1, help="Size of the session log.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Measure collecting a long session log, and searching it."""
+    show_figures(seance.run_all(say, megabytes=megabytes, directory=directory), as_json=as_json)
 
 
 @app.command("merge")

@@ -45,7 +45,12 @@ _WRITE_PRAGMAS: Final[Mapping[str, str | int]] = {
     "cache_size": -8000,  # 8 MB: the pages a busy hive writes to stay in memory
 }
 # What is lost of an index in a power cut is collected again.
-_INDEX_PRAGMAS: Final[Mapping[str, str | int]] = {**_WRITE_PRAGMAS, "synchronous": 1, "foreign_keys": 0}
+_INDEX_PRAGMAS: Final[Mapping[str, str | int]] = {
+    **_WRITE_PRAGMAS,
+    "synchronous": 1,
+    "foreign_keys": 0,
+    "journal_size_limit": 16 << 20,  # a long document makes a long log, which is cut again
+}
 _READ_PRAGMAS: Final[Mapping[str, str | int]] = {"busy_timeout": _PATIENCE_MS, "trusted_schema": 0, "query_only": 1}
 
 
