@@ -37,27 +37,34 @@ def run_all(say: Say, *, directory: Path | None, workers: int, paths: int) -> It
         places = Places(Path(name) / "hive")
         places.hive.mkdir(parents=True)
         names = [f"file-{number}" for number in range(paths)]
-        base = _make_repository(Path(name) / "app", places, names)
+        base, hotfix = _make_repository(Path(name) / "app", places, names)
         create_ledger(places.ledger)
         with closing(open_ledger(places.ledger)) as ledger:
             say(f"{workers} workers, each with {paths} changed files …")
             keeper = _prepare(ledger, places, Path(name) / "app", base, workers, names)
-            yield from _measure(ledger, keeper, places, base, names)
+            yield from _measure(ledger, keeper, places, (base, hotfix), names)
 
 
-def _make_repository(source: Path, places: Places, names: list[str]) -> str:
+def _make_repository(source: Path, places: Places, names: list[str]) -> tuple[str, str]:
+    """Make a repository and its mirror; return the commit that workers are at, and the hotfix on top of it."""
     source.mkdir()
-    for path in names:
-        (source / path).write_text(f"{path}\n")
-    for argv in (
-        ("init", "--quiet", "--initial-branch=main"),
-        ("add", "."),
-        (*_IDENTITY, "commit", "--quiet", "-m", "1"),
-    ):
-        subprocess.run(("git", *argv), cwd=source, check=True)
+    base = _commit(source, {path: f"{path}\n" for path in names})
+    hotfix = _commit(source, dict.fromkeys(names, "mended\n"))
     mirror = places.mirror("app")
     mirror.parent.mkdir(parents=True)
     subprocess.run(("git", "clone", "--quiet", "--bare", str(source), str(mirror)), check=True)
+    return base, hotfix
+
+
+def _commit(source: Path, files: dict[str, str]) -> str:
+    for path, text in files.items():
+        (source / path).write_text(text)
+    for argv in (
+        ("init", "--quiet", "--initial-branch=main"),
+        ("add", "."),
+        (*_IDENTITY, "commit", "--quiet", "-m", "of all files"),
+    ):
+        subprocess.run(("git", *argv), cwd=source, check=True)
     head = subprocess.run(("git", "rev-parse", "HEAD"), cwd=source, check=True, capture_output=True, text=True)
     return head.stdout.strip()
 
@@ -74,13 +81,16 @@ def _prepare(ledger: Ledger, places: Places, source: Path, base: str, workers: i
     with ledger.write(keeper) as tx:
         for task in queries.list_tasks_of_convoy(tx.connection, "crowd"):
             work = places.sandbox(task.key, dispatch_task(tx, task).number) / "work"
-            work.mkdir(parents=True)
+            (work / ".git").mkdir(parents=True)
+            (work / ".git" / "HEAD").write_text(base)
             for path in names:
                 (work / path).write_text("changed\n")
     return keeper
 
 
-def _measure(ledger: Ledger, keeper: ByKeeper, places: Places, base: str, names: list[str]) -> Iterator[Figure]:
+def _measure(
+    ledger: Ledger, keeper: ByKeeper, places: Places, commits: tuple[str, str], names: list[str]
+) -> Iterator[Figure]:
     waits, stopped = list[float](), threading.Event()
 
     def write_on() -> None:
@@ -99,27 +109,29 @@ def _measure(ledger: Ledger, keeper: ByKeeper, places: Places, base: str, names:
         task=task.key,
         attempt=1,
         repo="app",
-        commit_id=base,
+        commit_id=commits[1],
         priority=0,
         position=1,
         state=MergeState.LANDING,
         queued_at=SystemClock().now(),
-        base=base,
-        candidate=base,
+        base=commits[0],
+        candidate=commits[1],
     )
     other = threading.Thread(target=write_on)
     other.start()
-    time.sleep(0.3)  # it is at work
-    began = time.perf_counter()
-    with ledger.read() as connection:
-        notices = find_hotfix_notices(connection, places, Entry(row, task, attempt, repo, ()), names)
-    read_ms = (time.perf_counter() - began) * 1000
+    try:
+        time.sleep(0.3)  # it is at work
+        began = time.perf_counter()
+        with ledger.read() as connection:
+            notices = find_hotfix_notices(connection, places, Entry(row, task, attempt, repo, ()), names)
+        read_ms = (time.perf_counter() - began) * 1000
+        with ledger.write(keeper) as tx:
+            send_hotfix_notices(tx, notices)
+        time.sleep(0.1)
+    finally:
+        stopped.set()
+        other.join()
     assert all(body["touched"] == names for _, _, body in notices)
-    with ledger.write(keeper) as tx:
-        send_hotfix_notices(tx, notices)
-    time.sleep(0.1)
-    stopped.set()
-    other.join()
     longest, told = max(waits), len(notices)
     yield Figure(
         "a hotfix's changes looked for in every sandbox, before anything is written",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hivekeeper.domain.plan import TaskSpec
-from hivekeeper.domain.prime import PrimeFacts, prime
+from hivekeeper.domain.prime import Acceptance, PrimeFacts, Who, prime
 from hivekeeper.domain.states import TaskState
 from hivekeeper.errors import InputError
 from tests.hostile.conftest import PATIENT, Deed, Person, Theatre, by_id, open_theatre
@@ -124,7 +124,10 @@ def test_what_is_not_whole_is_kept_apart_and_what_a_person_has_there_stays(theat
 @pytest.mark.parametrize("way", ["file", "stdin"])
 def test_a_prompt_of_five_million_bytes_arrives_by_file_and_by_stdin(theatre: Theatre, way: str) -> None:
     assert theatre.ending(way) == ""
-    assert int((theatre.root / f"by-{way}").read_text()) == len(prime(PrimeFacts(LONG, has_mailbox=True)))
+    attempt = theatre.attempts(way)[-1]
+    who, outputs = Who(str(attempt.agent), attempt.session), Acceptance(outputs=(f"by-{way}",))
+    told = prime(PrimeFacts(LONG, who=who, acceptance=outputs, has_mailbox=True))
+    assert int((theatre.root / f"by-{way}").read_text()) == len(told)
 
 
 def test_a_prompt_too_long_for_an_argument_says_what_to_set_instead(theatre: Theatre) -> None:

@@ -14,7 +14,7 @@ def test_a_program_that_was_changed_is_warned_of_what_stays_and_goes_on_with_wha
     with Coordinator("orders", tmp_path) as coordinator:
         assert coordinator.add(Task("one", "echo 'a b'", output="one.md")) == 0
         with pytest.warns(
-            UserWarning, match="Task 'one' already exists with a different command and outputs; it stays"
+            UserWarning, match="Task 'one' already exists with a different command and outputs; it was not changed"
         ):
             assert coordinator.add(Task("one", "true"), Task("two", "true", after=["one"])) == 1
         assert [task["task_id"] for task in coordinator.ledger()["tasks"]] == ["one", "two"]

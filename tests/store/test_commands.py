@@ -306,7 +306,7 @@ def test_a_changed_task_stays_as_it_was_is_told_of_and_what_is_new_is_added(
     assert world.task("p/b") == before
     assert world.task("p/new").state is TaskState.PENDING
     after = dump_all(world.ledger)
-    with pytest.raises(InputError, match="Give the new one another id"), world.ask() as tx:
+    with pytest.raises(InputError, match="To add it, use another id"), world.ask() as tx:
         plans.add_task(tx, "p", changed)
     assert dump_all(world.ledger) == after
 
