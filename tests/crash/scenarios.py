@@ -20,7 +20,7 @@ from hivekeeper.errors import StaleEpochError
 from hivekeeper.places import Places
 from hivekeeper.runs import wrapper
 from hivekeeper.store import queries
-from tests.crash import archives, limits, mail, trains  # noqa: F401 - they declare theirs
+from tests.crash import archives, limits, mail, seance, trains  # noqa: F401 - they declare theirs
 from tests.crash.mutants import (
     Mutant,
     Tier,

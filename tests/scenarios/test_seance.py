@@ -149,3 +149,32 @@ def test_switched_off_nothing_is_collected_and_a_worker_is_told_so(
     assert stage.finish() is ConvoyState.COMPLETE
     assert repository.git("show", "hive/main:A").startswith("This hive keeps no record of its agents")
     assert not stage.places.seance.exists()
+
+
+def test_what_is_lost_of_the_index_is_collected_again_from_the_logs_that_were_kept_and_what_is_there_is_left(
+    stage: Scene, repository: Repository, hire: Callable[..., None], log: Path
+) -> None:
+    """The log says that it is another session's, in another task: it counts for the attempt that it was found in."""
+    claims = {"type": "user", "message": {"content": "x"}, "sessionId": "of bob", "cwd": "/hive/sandboxes/work/B.1"}
+    log.write_text(f"{json.dumps(claims)}\n{log.read_text()}")
+    stage.submit(prompt("A", "echo a > a.txt", log), prompt("B", "echo b > b.txt", log), repos=(repository.spec(),))
+    assert stage.finish() is ConvoyState.COMPLETE
+    stage.step_until(lambda: all(attempt.sandbox == "REMOVED" for task in "AB" for attempt in stage.attempts(task)))
+    first = {task: list(list_cited(hold(stage, task, QUESTION))) for task in "AB"}
+    said = ["tried: Bash: cat port.txt [claude session.jsonl:4]", f"worked: {FACT} [claude session.jsonl:5]"]
+    assert (first["A"], first["B"]) == (said, said)
+    with ExcerptIndex(stage.places.seance, read_only=True) as index:
+        before = index.list_documents([("work/A", 1), ("work/B", 1)])
+    for is_lost in (False, True):
+        assert stage.keeper is not None
+        stage.keeper.close()
+        if is_lost:
+            stage.places.seance.unlink()
+        stage.take()
+        stage.step_until(stage.places.seance.exists)
+        stage.step_until(lambda: stage.keeper is not None and not stage.keeper.step())
+        with ExcerptIndex(stage.places.seance, read_only=True) as index:
+            after = index.list_documents([("work/A", 1), ("work/B", 1)])
+        assert {replace(each, id=0) for each in after} == {replace(each, id=0) for each in before}
+        assert after == before or is_lost, "nothing is written twice"
+        assert {task: list(list_cited(hold(stage, task, QUESTION))) for task in "AB"} == first
