@@ -39,7 +39,8 @@ _SERVER = """
 The MCP server `hive`, if you have it, does the same. So do files: JSON objects with `type`, `receiver` and `payload` in
 $HIVE_MAILBOX/outbox; what you were sent is in $HIVE_MAILBOX/inbox until you move it to inbox/.done.
 """
-_LEARN = """- `hive learn 'text'`: add to your expertise what will help in later sessions; kept if your change lands.
+_LEARN = """- `hive seance 'question'`: ask what earlier sessions of this task, and your own, tried.
+- `hive learn 'text'`: add to your expertise what will help in later sessions; kept if your change lands.
 """
 
 

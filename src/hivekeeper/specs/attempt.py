@@ -1,8 +1,8 @@
 """Specifies the runs of an attempt."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hivekeeper.domain.agents import Choice
@@ -37,7 +37,7 @@ OUR_WALL_S, REMOVE_WALL_S = 3600.0, 600.0
 class Work:
     """An attempt and the facts that its runs depend on; `ignore` are files that its runners leave in the repository.
 
-    `choice` is the agent of one that has not begun.
+    `choice` is the agent of one that has not begun; `runners` are all that the hive knows.
     """
 
     task: TaskRow
@@ -49,6 +49,7 @@ class Work:
     row: AttemptRow | None = None
     has_mailbox: bool = False
     choice: Choice | None = None
+    runners: Mapping[str, Runner] = field(default_factory=dict)
 
     def choosing(self, choice: Choice | None) -> "Work":
         """Return it with an agent that was chosen for it."""

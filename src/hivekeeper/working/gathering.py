@@ -27,4 +27,5 @@ def gather_work(  # noqa: PLR0913, PLR0917 - one a fact
     ignore = tuple(dict.fromkeys(pattern for runner in known for pattern in runner.ignore))
     # An agent that was given a mailbox keeps it, whatever hive.toml says since.
     has_mailbox = settings.mail or any("HIVE_MAILBOX" in run.environment for run in runs if run.kind == "agent")
-    return Work(task, number, start, repo, runs, ignore, row, has_mailbox=task.has_sandbox and has_mailbox)
+    has_mailbox = task.has_sandbox and has_mailbox
+    return Work(task, number, start, repo, runs, ignore, row, has_mailbox=has_mailbox, runners=settings.runners)

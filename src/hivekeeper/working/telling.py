@@ -67,7 +67,7 @@ def load_facts(
     )
     if is_script:
         return facts
-    earlier = load_predecessors(connection, places, LocalOutputs(places.runs), task.key, work.number)
+    earlier = load_predecessors(connection, places, LocalOutputs(places.runs), task.key, work.number, work.runners)
     verify = (work.repo.verify if work.repo else None, task.verify)
     paths = task.get_details().get("paths", ())
     facts = replace(
