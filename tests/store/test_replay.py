@@ -269,6 +269,23 @@ class Histories(RuleBasedStateMachine):
             elif entry.state is MergeState.VERIFYING and how == "land":
                 merges.begin_landing(tx, entry, at=tx.now)
 
+    @rule(pick=ANY)
+    def land_one(self, pick: int) -> None:
+        """An attempt goes all the way, with nothing in between: by single steps few come so far."""
+        if (found := self.pick_open(pick, AttemptState.WORKING)) is None or found[1].repo is None:
+            return
+        attempt, task = found
+        if task.state is TaskState.CANCELLING:
+            return
+        with self.world.keep() as tx:
+            attempts.submit_attempt(tx, task, attempt, commit(pick), at=tx.now)
+        with self.world.keep() as tx:
+            merges.begin_verifying(tx, make_candidate(self.world.merge(task.key, attempt.number), commit(pick)))
+        with self.world.keep() as tx:
+            merges.begin_landing(tx, self.world.merge(task.key, attempt.number), at=tx.now)
+        with self.world.keep() as tx:
+            merges.note_landed(tx, self.world.merge(task.key, attempt.number), task, at=tx.now)
+
     @rule(pick=ANY, how=st.sampled_from(["suspect", "clear", "hold", "settle"]))
     def change_merge(self, pick: int, how: str) -> None:
         if (found := self.pick_merge(pick, MergeState.QUEUED, MergeState.VERIFYING)) is None:
