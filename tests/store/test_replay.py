@@ -377,8 +377,8 @@ class Histories(RuleBasedStateMachine):
     @rule(pick=ANY)
     @precondition(lambda self: self.world.seq() > 30)
     def archive(self, pick: int) -> None:
-        convoy = self.pick_convoy(pick)
-        if convoy and convoy.state.value in ("COMPLETE", "FAILED"):
+        ended = ("COMPLETE", "FAILED")
+        if convoy := self.find(lambda c: [each for each in queries.list_convoys(c) if each.state.value in ended], pick):
             with self.world.ask() as tx:
                 convoys.archive_convoy(tx, convoy, why="done with")
 
