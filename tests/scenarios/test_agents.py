@@ -159,6 +159,15 @@ def test_retired_agents_get_nothing_but_what_a_plan_gives_them_and_renamed_ones_
     stage.finish("retired")
     with stage.hive.ledger.read() as connection:
         assert queries.list_attempts_of_task(connection, "retired/C")[0].agent == "agent-1"
+    with stage.hive.ledger.write(ME) as tx:
+        anna = agents.get_agent(tx.connection, "anna")
+        assert agents.restore_agent(tx, anna)
+        assert not agents.restore_agent(tx, agents.get_agent(tx.connection, "anna"))
+    stage.submit(prompt("D", strengths=("sql",)), prompt("E", strengths=("sql",)), convoy="restored")
+    stage.finish("restored")
+    with stage.hive.ledger.read() as connection:
+        found = {queries.list_attempts_of_task(connection, f"restored/{name}")[0].agent for name in "DE"}
+    assert found == {"agent-1", "anna"}, "both at once, and it is one of them again"
 
 
 def test_without_the_pattern_only_the_name_of_a_plan_counts(stage: Scene, repository: Repository, hire: Hire) -> None:
